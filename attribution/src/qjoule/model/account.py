@@ -40,14 +40,13 @@ class AccountSettings:
 
     Attributes:
         period_ns: how often the energy counters are updated; 0 if they are computed when read.
-        refit: learn from the windows who draws what; else they are split by the coefficients alone.
+        refit: learn power factors from the windows; otherwise they are split by the coefficients.
         table: the machine's idle states, if known.
-        refresh_ns: while the open block is inspected, what was learned serves for so long, but at
-            first for no longer than half the time that it was learned from; 0: it is learned anew
-            each time.
+        refresh_ns: how long a model of the open block is reused when it is inspected, at first at
+            most half of the time that it was learned from; 0: it is learned again each time.
         cores: energy counters of single cores, whose windows come by `Account.add_cores`.
-        by_block: windows that nothing is learned from are also added block by block, so that no sum
-            depends on how they were divided into batches.
+        by_block: add windows block by block even without learning, so that no sum depends on how
+            they were divided into batches.
     """
 
     series: tuple[Series, ...]
@@ -66,9 +65,9 @@ class Account:
     """A ledger that learns.
 
     `class_of` maps groups to classes; each class has one learned power factor. `roles` is given
-    where sums over spans of time are needed, for requests that own no CPU time. `closed` is
-    called for every batch of windows after its final split. `memory`: of earlier traces, which is
-    told what this one shows. `watch` notes where one row's joules come from.
+    where sums over spans of time are needed, for requests that own no CPU time. `closed` is called
+    for every batch of windows after its final split. `memory`: gives evidence of earlier traces and
+    receives that of this one. `watch` records the sources of one row's joules.
     """
 
     def __init__(
@@ -83,7 +82,7 @@ class Account:
     ) -> None:
         series, packages = settings.series, settings.packages
         coefficients, period_ns = settings.coefficients, settings.period_ns
-        self._tell = closed
+        self._on_closed = closed
         self._class_of = class_of
         self._roles = roles
         self._targets: dict[int, int] = {}
@@ -98,7 +97,7 @@ class Account:
             cores=settings.cores,
         )
         self._cores = CoreWindows()
-        self._left_out: dict[str, str] = {}  #: domains that closed blocks have shown to be wrong
+        self._left_out: dict[str, str] = {}  #: wrong domains of closed blocks: why
         self._closed = self._new()
         self._closed.watch = watch
         self._open, self._cells = OpenBlock(_ROOM), Cells(slow=bool(self._slow))
@@ -111,17 +110,17 @@ class Account:
     def add(self, batch: WindowBatch) -> None:
         """Adds consecutive windows; closes the blocks that they fill."""
         if not self._by_block:
-            self._told(batch, self._closed.add(batch))
+            self._notify(batch, self._closed.add(batch))
             return
-        found = self._cells.block_ends(batch)
-        at = 0
-        while at < windows(batch):
-            end = found.after(at, self._open.entries)
-            self._hold(cut(batch, at, windows(batch) if end is None else end))
+        block_ends = self._cells.block_ends(batch)
+        begin = 0
+        while begin < windows(batch):
+            end = block_ends.after(begin, self._open.entries)
+            self._hold(cut(batch, begin, windows(batch) if end is None else end))
             if end is None:
                 return
             self._close()
-            at = end
+            begin = end
 
     def add_cores(self, batch: WindowBatch) -> None:
         """Adds windows of single cores, before all windows of packages that end later."""
@@ -137,41 +136,42 @@ class Account:
 
     def snapshot(self) -> Ledger:
         """Returns what `finish` would return now, without changing the account."""
-        out = self._closed.copy()
-        out.notes = dict(self._learner.notes)
+        ledger = self._closed.copy()
+        ledger.notes = dict(self._learner.notes)
         block = self._open_block()
-        out.left_out = self._wrong(block)
+        ledger.left_out = self._wrong(block)
         if block:
-            out.add_block(block, self.models())
-            self._add_misfits(out)
+            ledger.add_block(block, self.models())
+            self._add_misfits(ledger)
         for source, target in self._moves:
-            out.move(source, target)
-        return out
+            ledger.move(source, target)
+        return ledger
 
     def _open_block(self) -> list[WindowBatch]:
         """The open block as one batch, or none."""
         return [self._open.joined()] if self._open.windows else []
 
     def _wrong(self, block: Sequence[WindowBatch]) -> dict[str, str]:
-        """Domains that a closed block or this one has shown to be wrong, and why."""
-        found = left_out(block, self._empty.series) if self._refit else {}
-        return found | self._left_out
+        """Domains whose counters are wrong according to a closed block or this one, with the
+        reason."""
+        invalid = left_out(block, self._empty.series) if self._refit else {}
+        return invalid | self._left_out
 
     def _add_misfits(self, ledger: Ledger) -> None:
-        """Adds what the open block shows beyond the model, as its end would."""
+        """Adds the notes on misfits of the open block's models, as closing it would."""
         for domain, model in self.models().items():
-            if model.first == self._open.first:  # it is not that of an earlier block
+            if model.first == self._open.first:  # the model is of this block
                 for note in model.misfits(domain):
                     ledger.notes[note] = ledger.notes.get(note, 0) + 1
 
     def split(self, batches: Sequence[WindowBatch]) -> Ledger:
         """Returns a ledger of `batches` alone, split by the current models."""
-        out = self._new()
-        out.notes = dict(self._learner.notes)
-        out.left_out = self._wrong(self._open_block())
+        ledger = self._new()
+        ledger.notes = dict(self._learner.notes)
+        ledger.left_out = self._wrong(self._open_block())
         if batches:
-            out.add_block([joined(batches)], self.models())
-        return out
+            ledger.add_block([joined(batches)], self.models())
+        return ledger
 
     def models(self) -> Mapping[str, PowerModel]:
         """Returns the current model of each domain, including the evidence of the open block."""
@@ -205,21 +205,23 @@ class Account:
         self._moves.clear()
         self._targets.clear()
         if self._models is not None and self._refresh_ns:
-            self._models = {name: one.renumbered(renumbering) for name, one in self._models.items()}
+            self._models = {
+                name: model.renumbered(renumbering) for name, model in self._models.items()
+            }
         else:
             self._models = None
 
     def _new(self) -> Ledger:
-        out = self._empty.empty()
-        out.spans = SpanSums(self._roles) if self._roles else None
-        return out
+        ledger = self._empty.empty()
+        ledger.spans = SpanSums(self._roles) if self._roles else None
+        return ledger
 
     def _class(self, groups: I64) -> I64:
         if self._targets:
-            known = np.array(sorted(self._targets), np.int64)
-            at = np.minimum(np.searchsorted(known, groups), len(known) - 1)
-            targets = np.array([self._targets[source] for source in known.tolist()], np.int64)
-            groups = np.where(known[at] == groups, targets[at], groups)
+            sources = np.array(sorted(self._targets), np.int64)
+            position = np.minimum(np.searchsorted(sources, groups), len(sources) - 1)
+            targets = np.array([self._targets[source] for source in sources.tolist()], np.int64)
+            groups = np.where(sources[position] == groups, targets[position], groups)
         return self._class_of(groups)
 
     def _hold(self, batch: WindowBatch) -> None:
@@ -236,7 +238,7 @@ class Account:
         block = [self._open.joined()]
         self._closed.left_out = self._left_out = self._wrong(block)
         models = self._learn(block[0], keep=True) if self._refit else {}
-        self._told(block[0], self._closed.add_block(block, models)[0])
+        self._notify(block[0], self._closed.add_block(block, models)[0])
         for source, target in self._moves:
             self._closed.move(source, target)
         self._moves.clear()
@@ -252,6 +254,6 @@ class Account:
             self._cores.drop(end_ns)
         return models
 
-    def _told(self, batch: WindowBatch, splits: Sequence[Split]) -> None:
-        if self._tell:
-            self._tell(batch, self._closed, splits)
+    def _notify(self, batch: WindowBatch, splits: Sequence[Split]) -> None:
+        if self._on_closed:
+            self._on_closed(batch, self._closed, splits)

@@ -25,7 +25,7 @@ TAILS_NS = (100_000, 200_000, 400_000, 800_000, 1_600_000)
 LONG_TAILS_NS = (3_200_000, 4_800_000, 6_400_000, 9_600_000, 12_800_000)
 #: Mean misses per ns of busy cores up to which traffic counts: `limit_per_ns` in events.h there.
 TRAFFIC_PER_NS = (0.005, 0.02, 0.08)
-#: What owners cause besides running: `enum sweep_effect` in attribution/sweep/sweep.h.
+#: Causes of power besides running: `enum sweep_effect` in attribution/sweep/sweep.h.
 EFFECTS = (
     *(f"traffic_to_{round(limit * 1000)}_per_us" for limit in TRAFFIC_PER_NS),
     *(f"package_tail_{ns // 1000}us" for ns in TAILS_NS),
@@ -220,7 +220,7 @@ class Anomalies:
             setattr(self, name, getattr(self, name) + value)
 
     def counts(self) -> dict[str, int]:
-        """Those that happened, by name."""
+        """The counts that are not 0, by name."""
         return {name: value for name, value in vars(self).items() if value}
 
 
@@ -235,7 +235,8 @@ class LostTime:
 
 @dataclass(frozen=True)
 class Renumbering:
-    """`group`: (groups before,) the new number of each; several may share one.
+    """New numbers of groups. `group` (old groups,): the new number of each; several may be merged
+    into one.
 
     Groups that are not merged keep their order.
     """
@@ -250,7 +251,7 @@ class Renumbering:
 
     @cached_property
     def first(self) -> I64:
-        """(groups,) the first number before of each."""
+        """(groups,) the first old number of each."""
         first = np.zeros(self.groups, np.int64)
         first[self.group[::-1]] = np.arange(len(self.group) - 1, -1, -1)
         return first
@@ -260,17 +261,18 @@ class Renumbering:
         return np.asarray(~self.shared[self.group[group]])
 
     def sums(self, values: npt.NDArray[_Number]) -> npt.NDArray[_Number]:
-        """Sums per group, (m, ...) for the first m groups before, as (groups, ...) sums."""
-        out = np.zeros((self.groups, *values.shape[1:]), values.dtype)
-        np.add.at(out, self.group[: len(values)], values)
-        return out
+        """Converts sums of the first m old groups (m, ...) to sums of the new groups (groups,
+        ...)."""
+        sums = np.zeros((self.groups, *values.shape[1:]), values.dtype)
+        np.add.at(sums, self.group[: len(values)], values)
+        return sums
 
     def after(self, moves: Iterable[tuple[int, int]]) -> Renumbering:
         """The same renumbering, applied after these groups were moved to others, in this order."""
-        at = np.arange(len(self.group))
+        group = np.arange(len(self.group))
         for source, target in moves:
-            at[at == source] = target
-        return Renumbering(self.group[at], self.groups)
+            group[group == source] = target
+        return Renumbering(self.group[group], self.groups)
 
     def batch(self, batch: WindowBatch) -> WindowBatch:
         """Windows with the new numbers; within one window, merged groups are added up."""

@@ -34,7 +34,7 @@ from qjoule.model.row_sums import in_order, without
 from qjoule.model.shares import shares_of
 
 UNNAMED_ROLES = ("", "(unknown)")
-FEW_WINDOWS = 25  #: less than these tell little about the power of what ran in them
+FEW_WINDOWS = 25  #: fewer windows do not determine the power of what ran in them
 
 
 def by_server(ledger: Ledger, labels: Sequence[GroupLabel]) -> tuple[ServerCoverage, ...]:
@@ -45,17 +45,17 @@ def by_server(ledger: Ledger, labels: Sequence[GroupLabel]) -> tuple[ServerCover
     `labels.SEVERAL`.
     """
     ledger.grow(len(labels))
-    spent: dict[str, list[int]] = {}
+    sums_ns: dict[str, list[int]] = {}
     for label, ns in zip(labels, ledger.cpu_ns.tolist(), strict=False):
         if label.kind not in ("queries", "background") or not label.server or not ns:
             continue
-        sums = spent.setdefault(label.server, [0, 0, 0])
+        sums = sums_ns.setdefault(label.server, [0, 0, 0])
         sums[0] += ns
         if label.kind == "queries":
             sums[1] += ns * label.named
         else:
             sums[2] += ns * (dict(label.keys).get("role", "") not in UNNAMED_ROLES)
-    return tuple(ServerCoverage(name, *sums) for name, sums in sorted(spent.items()))
+    return tuple(ServerCoverage(name, *sums) for name, sums in sorted(sums_ns.items()))
 
 
 @dataclass(frozen=True)
@@ -72,8 +72,8 @@ class Provenance:
     reason: str = ""
     by: tuple[str, ...] = ("fingerprint",)
     where: str = ""  #: the `--where` condition; empty: all queries
-    stolen_recorded: bool = False  #: whether it is known what a host stole of the CPUs
-    without_stolen: bool = False  #: whether that is no weight
+    stolen_recorded: bool = False  #: whether time that a host stole from the CPUs was recorded
+    without_stolen: bool = False  #: whether stolen time is left out of the weights
     coverage: float | None = None
     record_loss: float = 0.0
     anomalies: Anomalies | None = None
@@ -88,81 +88,85 @@ class Provenance:
 
 
 def attribution(
-    ledger: Ledger, labels: Sequence[GroupLabel], calls: CallStats, about: Provenance
+    ledger: Ledger, labels: Sequence[GroupLabel], calls: CallStats, provenance: Provenance
 ) -> Attribution:
-    """Returns the result of all that `ledger` has added up so far.
+    """Returns the result of all windows that `ledger` contains.
 
     `labels` and `calls` are per group number and may include groups that never ran.
     """
     ledger.grow(len(labels))
     findings = Findings.of(ledger)
-    present = ledger.shown_names
+    domain_names = ledger.shown_names
     model = model_info(
         ledger,
-        (*findings.notes(labels), *about.notes, *ledger.remarks),
-        about.grade,
-        {name: about.total_error(name) for name in present},
+        (*findings.notes(labels), *provenance.notes, *ledger.remarks),
+        provenance.grade,
+        {name: provenance.total_error(name) for name in domain_names},
     )
     rows = with_waiting(
-        _rows(ledger, labels, calls, about, findings),
+        _rows(ledger, labels, calls, provenance, findings),
         model,
         ledger.main,
         idle=ledger.idle,
-        duration_s=about.trace.duration_s,
+        duration_s=provenance.trace.duration_s,
     )
     queries, fixed = in_order(without(rows, SHAPE_OF))
     kinds = [label.kind for label in labels]
     return Attribution(
-        trace=about.trace,
+        trace=provenance.trace,
         energy_source=EnergySource(
-            about.source,
-            about.grade,
-            about.reason,
-            present,
-            ledger.main if present else "",
-            about.total_error(ledger.main) if present else 0.0,
-            {name: error for name in present[1:] if (error := about.total_error(name)) > 0},
-            left_out={**ledger.left_out, **about.left_out},
+            provenance.source,
+            provenance.grade,
+            provenance.reason,
+            domain_names,
+            ledger.main if domain_names else "",
+            provenance.total_error(ledger.main) if domain_names else 0.0,
+            {
+                name: error
+                for name in domain_names[1:]
+                if (error := provenance.total_error(name)) > 0
+            },
+            left_out={**ledger.left_out, **provenance.left_out},
             cores=MEASURED_PER_CORE if ledger.core_blocks else "",
         ),
-        policy={"idle": ledger.idle, "by": ",".join(about.by)}
-        | ({"where": about.where} if about.where else {})
-        | ({"stolen": "left out"} if about.without_stolen else {}),
+        policy={"idle": ledger.idle, "by": ",".join(provenance.by)}
+        | ({"where": provenance.where} if provenance.where else {})
+        | ({"stolen": "left out"} if provenance.without_stolen else {}),
         model=model,
-        domains=tuple(_domain(ledger, name, kinds, about) for name in present),
+        domains=tuple(_domain(ledger, name, kinds, provenance) for name in domain_names),
         rows=queries,
         fixed=fixed,
-        coverage=coverage(ledger, labels) if about.coverage is None else about.coverage,
+        coverage=coverage(ledger, labels) if provenance.coverage is None else provenance.coverage,
         servers=by_server(ledger, labels),
         windows=ledger.windows,
         unattributed_windows=ledger.unattributed,
         window_causes=dict(sorted(ledger.causes.items())),
-        anomalies=about.anomalies.counts() if about.anomalies else {},
+        anomalies=provenance.anomalies.counts() if provenance.anomalies else {},
     )
 
 
 def with_waiting(
     rows: list[Row], model: ModelInfo, domain: str, *, idle: str, duration_s: float
 ) -> list[Row]:
-    """The rows with the energy of the machine at rest while their queries waited.
+    """The rows with `waiting_nj`: the machine's energy at rest while their queries waited.
 
-    What it drew in this domain is divided among the queries in progress.
+    Energy at rest in `domain` is divided among the queries in progress.
     """
-    name = f"idle_w.{domain}."
-    powers_w = [value for key, value in model.coefficients.items() if key.startswith(name)]
+    prefix = f"idle_w.{domain}."
+    powers_w = [value for key, value in model.coefficients.items() if key.startswith(prefix)]
     served_ns = sum(row.waits.latency_ns for row in rows if row.waits)
     if idle == "separate" or not powers_w or not served_ns:
         return rows
-    each_w = sum(powers_w) * min(duration_s * 1e9 / served_ns, 1.0)
+    power_w = sum(powers_w) * min(duration_s * 1e9 / served_ns, 1.0)
     return [
-        replace(row, waiting_nj=each_w * (row.waits.latency_ns - row.waits.ran_ns))
+        replace(row, waiting_nj=power_w * (row.waits.latency_ns - row.waits.ran_ns))
         if row.waits
         else row
         for row in rows
     ]
 
 
-def _domain(ledger: Ledger, name: str, kinds: Sequence[str], about: Provenance) -> Domain:
+def _domain(ledger: Ledger, name: str, kinds: Sequence[str], provenance: Provenance) -> Domain:
     sums = ledger.domains[name]
     parts = dict.fromkeys(PARTS, 0)
     for kind, energy in zip(kinds, sums.energy_nj.tolist(), strict=True):
@@ -170,7 +174,7 @@ def _domain(ledger: Ledger, name: str, kinds: Sequence[str], about: Provenance) 
     parts["idle"] = sums.idle_nj
     parts["residual"] = sums.residual_nj
     error = sums.errors.of_total(
-        sums.energy_nj, total_error=about.total_error(name), record_loss=about.record_loss
+        sums.energy_nj, total_error=provenance.total_error(name), record_loss=provenance.record_loss
     )
     return Domain(name, sums.measured_nj, parts, error)
 
@@ -179,7 +183,7 @@ def _rows(
     ledger: Ledger,
     labels: Sequence[GroupLabel],
     calls: CallStats,
-    about: Provenance,
+    provenance: Provenance,
     findings: Findings,
 ) -> list[Row]:
     main = ledger.domains.get(ledger.main)
@@ -187,9 +191,9 @@ def _rows(
     errors = {
         name: ledger.error_parts(
             name,
-            total_error=about.total_error(name),
-            record_loss=about.record_loss,
-            estimated=about.grade == "estimated",
+            total_error=provenance.total_error(name),
+            record_loss=provenance.record_loss,
+            estimated=provenance.grade == "estimated",
         )
         for name in ledger.shown_names
     }
@@ -197,24 +201,26 @@ def _rows(
         name: parts.ends(ledger.domains[name].energy_nj.astype(np.float64))
         for name, parts in errors.items()
     }
-    of_each = {name: parts.each() for name, parts in errors.items()}
+    row_errors = {name: parts.each() for name, parts in errors.items()}
     nothing = np.zeros(len(labels))
     low, high = intervals.get(ledger.main, (nothing, nothing))
-    others = ledger.shown_names[1:]
-    octaves = calls.histogram
-    of_shares = (
-        ledger.share_errors(record_loss=about.record_loss, estimated=about.grade == "estimated")
+    other_domains = ledger.shown_names[1:]
+    histogram = calls.histogram
+    share_error_arrays = (
+        ledger.share_errors(
+            record_loss=provenance.record_loss, estimated=provenance.grade == "estimated"
+        )
         if main
         else None
     )
-    share_errors = of_shares.each() if of_shares else []
-    shares = shares_of(energy, of_shares, (low, high)) if of_shares else None
-    # Who slept last in the span before may pay for power that lingers, without running again.
-    spent = [ledger.domains[name].energy_nj != 0 for name in ledger.shown_names]
-    pays = np.any(spent or [nothing], axis=0)
+    share_errors = share_error_arrays.each() if share_error_arrays else []
+    shares = shares_of(energy, share_error_arrays, (low, high)) if share_error_arrays else None
+    # A group that did not run again may still own energy: the tails of its last sleep.
+    nonzero = [ledger.domains[name].energy_nj != 0 for name in ledger.shown_names]
+    has_energy = np.any(nonzero or [nothing], axis=0)
     rows = []
     for g, label in enumerate(labels):
-        if not (ledger.cpu_ns[g] or calls.calls[g] or pays[g]):
+        if not (ledger.cpu_ns[g] or calls.calls[g] or has_energy[g]):
             continue
         quantiles = [_number(q) for q in calls.latency_ns_quantiles[g]]
         counters = [
@@ -241,28 +247,28 @@ def _rows(
                 llc_misses=counters[2],
                 attach_mode=label.attach_mode,
                 flags=(*_flags(ledger, g, label), *findings.flags(g)),
-                energy_by_domain_nj={n: int(ledger.domains[n].energy_nj[g]) for n in others},
+                energy_by_domain_nj={n: int(ledger.domains[n].energy_nj[g]) for n in other_domains},
                 energy_by_domain_ci95={
-                    n: (float(intervals[n][0][g]), float(intervals[n][1][g])) for n in others
+                    n: (float(intervals[n][0][g]), float(intervals[n][1][g])) for n in other_domains
                 },
                 power_factor=findings.power_factor(g),
                 alone=findings.alone(g),
                 shared_nj=int(main.shared_nj[g]) if main else None,
                 timed=int(calls.timed[g]),
-                latency_counts=() if octaves is None else tuple(octaves[g].tolist()),
+                latency_counts=() if histogram is None else tuple(histogram[g].tolist()),
                 outcomes=_outcomes(calls, g),
                 waits=_waits(calls, g),
                 helpers=_helpers(calls, g),
-                stolen_ns=_stolen_ns(ledger, g) if about.stolen_recorded else None,
-                error=of_each[ledger.main][g] if main else None,
-                error_by_domain={n: of_each[n][g] for n in others},
+                stolen_ns=_stolen_ns(ledger, g) if provenance.stolen_recorded else None,
+                error=row_errors[ledger.main][g] if main else None,
+                error_by_domain={n: row_errors[n][g] for n in other_domains},
                 share_ci95=(shares[1][g], shares[2][g]) if shares else None,
                 share_error=share_errors[g] if shares else None,
             )
         )
     present = {row.kind for row in rows}
     rows += [
-        _bare_row(ledger, part, about.total_error(ledger.main))
+        _bare_row(ledger, part, provenance.total_error(ledger.main))
         for part in PARTS[1:]
         if part not in present
     ]
@@ -278,7 +284,7 @@ def _bare_row(ledger: Ledger, part: str, total_error: float) -> Row:
     }
     energy = energies.pop(ledger.main, 0)
     main = ledger.domains.get(ledger.main)
-    owned = part in OWNERS and main and main.energy_nj.any()
+    is_owner = part in OWNERS and main and main.energy_nj.any()
     down = up = float(energy) if part == "residual" else 0.0
     if part == "idle" and main:
         down, up = main.idle_slack_nj
@@ -290,11 +296,11 @@ def _bare_row(ledger: Ledger, part: str, total_error: float) -> Row:
         calls=0,
         energy_nj=energy,
         energy_nj_ci95=(max(energy - down, 0.0), energy + up),
-        share=0.0 if owned else None,
+        share=0.0 if is_owner else None,
         cpu_ns={"idle": ledger.idle_ns, "residual": ledger.lost_ns}.get(part, 0),
         energy_by_domain_nj=energies,
         error=EnergyErrors(0.0, 0.0, 0.0, total_error * energy, 0.0, 0.0, down, up),
-        share_ci95=(0.0, 0.0) if owned else None,
+        share_ci95=(0.0, 0.0) if is_owner else None,
     )
 
 
@@ -302,16 +308,18 @@ def _flags(ledger: Ledger, g: int, label: GroupLabel) -> tuple[str, ...]:
     """The label's and the ledger's flags. A row is below the resolution if it ran so briefly, in so
     few windows, that its joules show only the mean power of these.
     """
-    brief = 0 < ledger.cpu_ns[g] < ledger.window_ns_max and ledger.windows_run[g] < FEW_WINDOWS
+    ran_briefly = (
+        0 < ledger.cpu_ns[g] < ledger.window_ns_max and ledger.windows_run[g] < FEW_WINDOWS
+    )
     flags = (*label.flags, *ledger.flags.get(g, ()))
-    unresolved = brief and label.kind == "queries" and bool(ledger.series)
+    unresolved = ran_briefly and label.kind == "queries" and bool(ledger.series)
     return (*flags, "below_resolution") if unresolved else flags
 
 
 def _outcomes(calls: CallStats, g: int) -> Outcomes | None:
     if calls.outcomes is None:
         return None
-    return Outcomes(*(int(one) for one in calls.outcomes[g]))
+    return Outcomes(*(int(count) for count in calls.outcomes[g]))
 
 
 def _waits(calls: CallStats, g: int) -> Waits | None:
@@ -340,13 +348,13 @@ def coverage(ledger: Ledger, labels: Sequence[GroupLabel]) -> float:
     Servers without queries do not count.
     """
     ledger.grow(len(labels))
-    by_calls = {one.server for one in labels if one.attach_mode == BY_CALLS}
+    by_calls = {label.server for label in labels if label.attach_mode == BY_CALLS}
     servers = [
         i
-        for i, one in enumerate(labels)
-        if one.kind in ("queries", "background")
-        and (one.attach_mode != BY_THREAD or one.server in by_calls)
+        for i, label in enumerate(labels)
+        if label.kind in ("queries", "background")
+        and (label.attach_mode != BY_THREAD or label.server in by_calls)
     ]
-    total = int(ledger.cpu_ns[servers].sum())
-    named = int(ledger.cpu_ns[[i for i in servers if labels[i].named]].sum())
-    return named / total if total else 0.0
+    total_ns = int(ledger.cpu_ns[servers].sum())
+    named_ns = int(ledger.cpu_ns[[i for i in servers if labels[i].named]].sum())
+    return named_ns / total_ns if total_ns else 0.0

@@ -18,13 +18,13 @@ from qjoule.model.arrays import Entries, Requests, WindowBatch
 from qjoule.model.energy import I64, Bool, WindowEnergy
 from qjoule.model.slow import ends
 
-#: A cell has at least so much time and so many windows. A block also ends when it has so many
-#: entries, since entries take memory.
+#: A cell has at least the first time and the second number of windows. A block also ends at the
+#: third number of entries, because entries take memory.
 BLOCK_NS = 30_000_000_000
 BLOCK_WINDOWS = 512
 BLOCK_ENTRIES = 3 << 16
-#: Windows that are looked at first for the end of a cell.
-_LOOKED_AT = 1024
+#: Number of windows in the first step of the search for the end of a cell.
+_FIRST_SEARCH = 1024
 
 
 def windows(batch: WindowBatch) -> int:
@@ -55,8 +55,8 @@ def _cut_requests(requests: Requests | None, first: int, last: int) -> Requests 
     if requests is None:
         return None
     low, high = np.searchsorted(requests.window, (first, last))
-    taken = requests.take(slice(low, high))
-    return replace(taken, window=taken.window - first)
+    inside = requests.take(slice(low, high))
+    return replace(inside, window=inside.window - first)
 
 
 def joined(batches: Sequence[WindowBatch]) -> WindowBatch:
@@ -72,22 +72,22 @@ def joined(batches: Sequence[WindowBatch]) -> WindowBatch:
 def _joined(batches: Sequence[WindowBatch], entries: Entries) -> WindowBatch:
     firsts = [batch.first for batch in batches]
     energies = [batch.energy for batch in batches]
-    edges = [one.boundaries_ns[1:] for one in energies]
+    edges = [energy.boundaries_ns[1:] for energy in energies]
 
     def stacked(name: str) -> Any:
         return np.concatenate([getattr(batch, name) for batch in batches])
 
-    def along(name: str) -> Any:
-        return np.concatenate([getattr(one, name) for one in energies], axis=1)
+    def joined_columns(name: str) -> Any:
+        return np.concatenate([getattr(energy, name) for energy in energies], axis=1)
 
     return WindowBatch(
         first=firsts[0],
         energy=replace(
             energies[0],
             boundaries_ns=np.concatenate([energies[0].boundaries_ns[:1], *edges]),
-            energy_nj=along("energy_nj"),
-            cause=along("cause"),
-            half_width_ns=along("half_width_ns"),
+            energy_nj=joined_columns("energy_nj"),
+            cause=joined_columns("cause"),
+            half_width_ns=joined_columns("half_width_ns"),
         ),
         packages=batches[0].packages,
         idle_ns=stacked("idle_ns"),
@@ -100,20 +100,26 @@ def _joined(batches: Sequence[WindowBatch], entries: Entries) -> WindowBatch:
 
 
 def _joined_requests(batches: Sequence[WindowBatch]) -> Requests | None:
-    some = [
-        replace(one.requests, window=one.requests.window + one.first - batches[0].first)
-        for one in batches
-        if one.requests is not None
+    shifted = [
+        replace(
+            requests_of.requests,
+            window=requests_of.requests.window + requests_of.first - batches[0].first,
+        )
+        for requests_of in batches
+        if requests_of.requests is not None
     ]
-    if not some:
+    if not shifted:
         return None
     return Requests(
-        *(np.concatenate([getattr(one, item.name) for one in some]) for item in fields(Requests))
+        *(
+            np.concatenate([getattr(requests_of, item.name) for requests_of in shifted])
+            for item in fields(Requests)
+        )
     )
 
 
 class OpenBlock:
-    """Consecutive windows that grow in number. `room`: for how many entries there is room at first.
+    """Consecutive windows, to which more can be added. `room`: initial capacity in entries.
 
     Most of a block's memory is its entries. They are stored once, in arrays with room for more, so
     that a whole block is not copied to join its batches. Room that is not used takes no memory.
@@ -132,26 +138,26 @@ class OpenBlock:
 
     def add(self, batch: WindowBatch) -> None:
         """Adds the windows that follow."""
-        since = batch.first - (self._batches[0].first if self._batches else batch.first)
-        used, self.entries = self.entries, self.entries + len(batch.entries.window)
+        first_window = batch.first - (self._batches[0].first if self._batches else batch.first)
+        used_rows, self.entries = self.entries, self.entries + len(batch.entries.window)
         for item in fields(Entries):
             values = getattr(batch.entries, item.name)
-            column = self._room(item.name, values, used)
+            column = self._room(item.name, values, used_rows)
             if values.any():  # the pages of what is 0 on this machine take no memory
-                column[used : self.entries] = values
-        self._columns["window"][used : self.entries] += since
+                column[used_rows : self.entries] = values
+        self._columns["window"][used_rows : self.entries] += first_window
         self.windows += windows(batch)
         # Empty copies: a view would keep the batch's arrays.
         self._batches.append(replace(batch, entries=batch.entries.take(np.zeros(0, np.int64))))
 
-    def _room(self, name: str, values: Any, used: int) -> Any:
+    def _room(self, name: str, values: Any, used_rows: int) -> Any:
         """The array of a column, with room for all entries."""
         column = self._columns.get(name)
         if column is None or len(column) < self.entries:
-            room = max(self.entries, 2 * used, self._first_room)
+            room = max(self.entries, 2 * used_rows, self._first_room)
             grown = np.zeros((room, *values.shape[1:]), values.dtype)
             if column is not None:
-                grown[:used] = column[:used]
+                grown[:used_rows] = column[:used_rows]
             self._columns[name] = column = grown
         return column
 
@@ -166,7 +172,7 @@ class OpenBlock:
 class Cells:
     """Finds the ends of cells in consecutive windows.
 
-    `slow`: a cell ends only where no slow counter is within a window of its own.
+    `slow`: a cell ends only where no slow counter is inside one of its own windows.
     """
 
     def __init__(self, *, slow: bool) -> None:
@@ -178,26 +184,28 @@ class Cells:
         bounds_ns = energy.boundaries_ns
         count = len(bounds_ns) - 1
         allowed = ends(energy) if self._slow else np.ones(count, bool)
-        out = np.zeros(count, bool)
-        at = 0
-        while at < count:
+        cell_end = np.zeros(count, bool)
+        position = 0
+        while position < count:
 
-            def full(begin: int, end: int, at: int = at) -> Bool:
+            def full(begin: int, end: int, position: int = position) -> Bool:
                 # Differences first: the times of a hostile trace could overflow when added up.
-                ns = self._ns + np.minimum(bounds_ns[begin + 1 : end + 1] - bounds_ns[at], BLOCK_NS)
-                windows = self._windows + 1 + np.arange(begin - at, end - at)
-                found: Bool = (ns >= BLOCK_NS) & (windows >= BLOCK_WINDOWS) & allowed[begin:end]
-                return found
+                ns = self._ns + np.minimum(
+                    bounds_ns[begin + 1 : end + 1] - bounds_ns[position], BLOCK_NS
+                )
+                windows = self._windows + 1 + np.arange(begin - position, end - position)
+                is_full: Bool = (ns >= BLOCK_NS) & (windows >= BLOCK_WINDOWS) & allowed[begin:end]
+                return is_full
 
-            last = _first(at, count, full)
+            last = _first(position, count, full)
             if last is None:
-                ns = self._ns + min(int(bounds_ns[count] - bounds_ns[at]), BLOCK_NS)
-                self._ns, self._windows = min(ns, BLOCK_NS), self._windows + count - at
-                return out
-            at = last + 1
-            out[last] = True
+                ns = self._ns + min(int(bounds_ns[count] - bounds_ns[position]), BLOCK_NS)
+                self._ns, self._windows = min(ns, BLOCK_NS), self._windows + count - position
+                return cell_end
+            position = last + 1
+            cell_end[last] = True
             self._ns = self._windows = 0
-        return out
+        return cell_end
 
     def block_ends(self, batch: WindowBatch) -> BlockEnds:
         """Where blocks may end in the windows that follow."""
@@ -219,24 +227,25 @@ class BlockEnds:
         None if it stays open."""
 
         def full(begin: int, end: int) -> Bool:
-            held = entries + self._before[begin + 1 : end + 1] - self._before[first]
-            ends: Bool = (held >= BLOCK_ENTRIES) & self._allowed[begin:end]
+            held_entries = entries + self._before[begin + 1 : end + 1] - self._before[first]
+            ends: Bool = (held_entries >= BLOCK_ENTRIES) & self._allowed[begin:end]
             return self._cells[begin:end] | ends
 
         last = _first(first, len(self._cells), full)
         return None if last is None else last + 1
 
 
-def _first(at: int, count: int, true: Callable[[int, int], Bool]) -> int | None:
-    """The first of the windows [at, count) of which `true(begin, end)` is true; None: of none.
+def _first(begin: int, count: int, condition: Callable[[int, int], Bool]) -> int | None:
+    """The first of the windows [begin, count) for which `condition(begin, end)` is true; None
+    without any.
 
     It looks at few windows first: in a trace with millions of them, most cells end soon.
     """
-    size = _LOOKED_AT
-    while at < count:
-        end = min(at + size, count)
-        found = np.flatnonzero(true(at, end))
-        if len(found):
-            return at + int(found[0])
-        at, size = end, size * 2
+    size = _FIRST_SEARCH
+    while begin < count:
+        end = min(begin + size, count)
+        matches = np.flatnonzero(condition(begin, end))
+        if len(matches):
+            return begin + int(matches[0])
+        begin, size = end, size * 2
     return None

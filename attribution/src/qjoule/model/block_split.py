@@ -65,7 +65,7 @@ class DomainTerms:
 class BlockSplit:
     """One domain's part of a block: batches that share the model's errors.
 
-    `groups`: all groups that ran in the block, sorted. Adds to `sums` and `spans`; tells `watch`.
+    `groups`: all groups that ran in the block, sorted. Adds to `sums`, `spans` and `watch`.
     """
 
     def __init__(
@@ -84,70 +84,75 @@ class BlockSplit:
         self._moves = Sensitivity.none(len(groups), model)
         self._static_ns = np.zeros(len(terms.zones))
 
-    def add(self, whole: WindowBatch) -> list[tuple[int, Split]]:
+    def add(self, batch_of_all: WindowBatch) -> list[tuple[int, Split]]:
         """Splits the domain's counters; returns each split with its number among the series.
 
         The windows of a split are those of the zone's `view` of the batch.
         """
-        out = []
+        splits = []
         for z, zone in enumerate(self._zones):
-            batch = zone.view(whole)
-            taken = zone.take(batch)
-            entries, load = taken.entries, taken.load
+            batch = zone.view(batch_of_all)
+            part_of_zone = zone.take(batch)
+            entries, load = part_of_zone.entries, part_of_zone.load
             column = self._model.column(self._terms.class_of(entries.group))
-            weight = self._model.weight(taken.features, taken.crowd, column)
-            of_window = real_sums(entries.window, weight, len(load.dt_ns))
-            beside = self._model.effects_nj(entries.effects)
-            once = self._model.once_nj(entries.effects)
-            of_effects = real_sums(entries.window, beside, len(load.dt_ns))
+            weight = self._model.weight(part_of_zone.features, part_of_zone.crowd, column)
+            window_weight = real_sums(entries.window, weight, len(load.dt_ns))
+            effects_nj = self._model.effects_nj(entries.effects)
+            once_nj = self._model.once_nj(entries.effects)
+            window_effects_nj = real_sums(entries.window, effects_nj, len(load.dt_ns))
             row = np.searchsorted(self._groups, entries.group)
-            part = 1.0 / len(zone.series)
+            share = 1.0 / len(zone.series)
             for s in zone.series:
                 rest_w, trust = self._rest(
-                    s, z, batch, load, (taken.busy_ns, of_window, of_effects)
+                    s, z, batch, load, (part_of_zone.busy_ns, window_weight, window_effects_nj)
                 )
-                found = split(
+                result = split(
                     batch.energy.energy_nj[s],
                     batch.energy.known[s],
                     load,
                     entries,
                     weight,
                     idle_w=rest_w,
-                    shared_w=float(self._model.shared_w[z]) * part,
+                    shared_w=float(self._model.shared_w[z]) * share,
                     policy=self._terms.idle,
-                    effects=Effects(beside * part, once * part) if beside.any() else None,
+                    effects=Effects(effects_nj * share, once_nj * share)
+                    if effects_nj.any()
+                    else None,
                 )
-                one = Portion(z, taken, row, column, weight, of_window, found, part, trust)
-                apart = self._terms.idle == "separate"
-                add_portion(self._moves, self._model, one, rest_apart=apart)
-                self._add_sums(s, batch, one)
+                portion = Portion(
+                    z, part_of_zone, row, column, weight, window_weight, result, share, trust
+                )
+                rest_apart = self._terms.idle == "separate"
+                add_portion(self._moves, self._model, portion, rest_apart=rest_apart)
+                self._add_sums(s, batch, portion)
                 if self._watch:
-                    self._watch.add(self._model, one, batch.first)
-                out.append((s, found))
-        return out
+                    self._watch.add(self._model, portion, batch.first)
+                splits.append((s, result))
+        return splits
 
     def _rest(
-        self, s: int, z: int, batch: WindowBatch, load: Load, ran: tuple[F64, F64, F64]
+        self, s: int, z: int, batch: WindowBatch, load: Load, window_sums: tuple[F64, F64, F64]
     ) -> tuple[F64, F64]:
-        """Power at rest in each window (n,), and how far an unexpected energy is trusted (n,).
+        """Power at rest in each window (n,), and the share of an unexpected energy that counts as
+        dynamic (n,).
 
-        A window's energy is wrong by the errors of its two edges. If all of that error were
-        treated as dynamic, whoever ran in a nearly idle window would pay when the energy is too
-        high, but get nothing back when it is too low. So an unexpected energy is divided by how
-        likely it comes from the edges or from the owners. `ran`: busy time, weight and effects of
-        each window.
+        A window's energy is wrong by the errors of its two edges. If all of that error were treated
+        as dynamic, whoever ran in a nearly idle window would pay when the energy is too high, but
+        get nothing back when it is too low. So an unexpected energy is divided by the variances of
+        edge errors and of the owners' power. `window_sums`: busy time, weight and effects of each
+        window.
         """
-        model, part = self._model, 1.0 / len(self._zones[z].series)
-        rest_w = model.rest_w(z, batch.first, len(load.dt_ns)) * part
+        model, share = self._model, 1.0 / len(self._zones[z].series)
+        rest_w = model.rest_w(z, batch.first, len(load.dt_ns)) * share
         if not model.learned or self._terms.idle != "separate":
             return rest_w, np.ones(len(rest_w))
         series = self._terms.series[s]
         dt_ns = np.maximum(load.dt_ns, 1).astype(np.float64)
-        lost_nj, lost_sigma_nj = _lost_nj(load, *ran[:2])
+        lost_nj, lost_sigma_nj = _lost_nj(load, *window_sums[:2])
         active = np.minimum(load.active_ns + load.lost_ns, load.dt_ns)
-        above = part * (model.shared_w[z] * active + ran[1] + ran[2] + lost_nj)
-        expected = rest_w * dt_ns + above
-        edge = edge_sigma_nj(
+        above_nj = share * (model.shared_w[z] * active + window_sums[1] + window_sums[2] + lost_nj)
+        expected = rest_w * dt_ns + above_nj
+        edge_nj = edge_sigma_nj(
             expected,
             np.ones(len(dt_ns)),
             dt_ns,
@@ -155,11 +160,11 @@ class BlockSplit:
             half_width_ns=batch.energy.half_width_ns[s].astype(np.float64),
             unit_nj=series.unit_j * 1e9 if series.has_unit else 0.0,
         )
-        own = (model.spread * above) ** 2 + (part * lost_sigma_nj) ** 2
-        trust = own / np.maximum(own + 2.0 * edge**2, 1e-30)
+        model2 = (model.spread * above_nj) ** 2 + (share * lost_sigma_nj) ** 2
+        trust = model2 / np.maximum(model2 + 2.0 * edge_nj**2, 1e-30)
         surprise = batch.energy.energy_nj[s] - expected
-        # Nobody ran: all of the energy is power at rest anyway.
-        trust[above <= 0] = 1.0
+        # Nothing ran, so all energy is power at rest.
+        trust[above_nj <= 0] = 1.0
         return np.maximum(rest_w + (1.0 - trust) * surprise / dt_ns, 0.0), trust
 
     def close(self) -> None:
@@ -171,32 +176,32 @@ class BlockSplit:
         if self._watch:
             self._watch.close(self._model, self._moves, self._groups, self._terms.class_of)
         if self._terms.idle == "separate":
-            of_idle = self._model.covariance[: len(self._zones), : len(self._zones)]
-            variance = float(self._static_ns @ of_idle @ self._static_ns)
+            idle_covariance = self._model.covariance[: len(self._zones), : len(self._zones)]
+            variance = float(self._static_ns @ idle_covariance @ self._static_ns)
             for side in (0, 1):
                 self._sums.idle_slack_nj[side] += Z95 * max(variance, 0.0) ** 0.5
             if self._model.one_sided is not None:
                 moved = float(self._static_ns @ self._model.one_sided[: len(self._zones)])
                 self._sums.idle_slack_nj[int(moved > 0)] += abs(moved)
 
-    def _add_sums(self, s: int, batch: WindowBatch, one: Portion) -> None:
+    def _add_sums(self, s: int, batch: WindowBatch, portion: Portion) -> None:
         """Adds one series' energies, and the errors that its interval needs besides the model's."""
-        energy, sums, out = batch.energy, self._sums, one.out
-        entries, load = one.taken.entries, one.taken.load
+        energy, sums, result = batch.energy, self._sums, portion.split
+        entries, load = portion.zone_part.entries, portion.zone_part.load
         total = np.where(energy.known[s], energy.energy_nj[s], 0)
-        np.add.at(sums.energy_nj, entries.group, out.entry_nj)
-        np.add.at(sums.shared_nj, entries.group, out.entry_shared_nj)
+        np.add.at(sums.energy_nj, entries.group, result.entry_nj)
+        np.add.at(sums.shared_nj, entries.group, result.entry_shared_nj)
         if self._spans:
             begin_ns = energy.boundaries_ns[entries.window]
-            self._spans.add_used(self._terms.domain, begin_ns, entries.group, out.entry_nj)
+            self._spans.add_used(self._terms.domain, begin_ns, entries.group, result.entry_nj)
         sums.measured_nj += int(total.sum())
-        sums.idle_nj += int(out.idle_nj.sum())
-        sums.residual_nj += int(out.residual_nj.sum())
-        w, e = entries.window, out.entry_nj.astype(np.float64)
-        among = e / np.maximum(real_sums(w, e, len(total)), 1.0)[w]
+        sums.idle_nj += int(result.idle_nj.sum())
+        sums.residual_nj += int(result.residual_nj.sum())
+        w, e = entries.window, result.entry_nj.astype(np.float64)
+        energy_share = e / np.maximum(real_sums(w, e, len(total)), 1.0)[w]
         series = self._terms.series[s]
         # An edge error changes all entries of a window in proportion.
-        of_edge = edge_sigma_nj(
+        edge_share = edge_sigma_nj(
             np.ones(len(total)),
             1.0 / np.maximum(total, 1),
             load.dt_ns.astype(np.float64),
@@ -205,31 +210,35 @@ class BlockSplit:
             unit_nj=series.unit_j * 1e9 if series.has_unit else 0.0,
         )
         errors = sums.errors
-        errors.add_random(s, w + batch.first, entries.group, e * of_edge[w])
+        errors.add_random(s, w + batch.first, entries.group, e * edge_share[w])
         if entries.scaled_ns.any():
             uncounted = entries.scaled_ns / np.maximum(entries.cpu_ns, 1)
             # Time without counters is assumed to be like counted time, within the model's spread.
-            unsure = self._model.spread * uncounted * e * (1.0 - among)
-            errors.add("scaled_nj", entries.group, unsure)
-        if out.residual_nj.any():
-            # It was split by weight, not by energies that rounding may have left at 0.
-            whole = one.window_weight[w]
-            of_weight = np.where(whole > 0, one.weight / np.where(whole > 0, whole, 1.0), among)
-            errors.add("loss_nj", entries.group, of_weight * out.residual_nj[w])
-        some = one.taken.busy_ns > 0
-        self._static_ns[one.zone] += float(load.dt_ns[some].sum()) * one.part
-        if np.isnan(self._model.idle_w[one.zone]) and self._terms.idle == "separate":
-            down = unknown_static_nj(total, load, one.taken.busy_ns)
-            errors.add("rest_nj", entries.group, among * down[w])
-            sums.idle_slack_nj[1] += float(down[some].sum())
+            uncounted_nj = self._model.spread * uncounted * e * (1.0 - energy_share)
+            errors.add("scaled_nj", entries.group, uncounted_nj)
+        if result.residual_nj.any():
+            # Lost energy was split by weight; energies may have been rounded to 0.
+            window_weight = portion.window_weight[w]
+            weight_share = np.where(
+                window_weight > 0,
+                portion.weight / np.where(window_weight > 0, window_weight, 1.0),
+                energy_share,
+            )
+            errors.add("loss_nj", entries.group, weight_share * result.residual_nj[w])
+        is_busy = portion.zone_part.busy_ns > 0
+        self._static_ns[portion.zone] += float(load.dt_ns[is_busy].sum()) * portion.share
+        if np.isnan(self._model.idle_w[portion.zone]) and self._terms.idle == "separate":
+            down = unknown_static_nj(total, load, portion.zone_part.busy_ns)
+            errors.add("rest_nj", entries.group, energy_share * down[w])
+            sums.idle_slack_nj[1] += float(down[is_busy].sum())
 
 
 def _lost_nj(load: Load, busy_ns: F64, weight: F64) -> tuple[F64, F64]:
     """Weight of the time that each window lost (n,), and its standard error (n,).
 
-    A loss is reported after the fact and spread over the time since the report before. In truth,
-    a CPU's records of one moment are either all there or all lost, so the variance is that of a
-    yes or no.
+    A loss is reported after the fact and spread over the time since the report before. In reality,
+    a CPU's records of one moment are either all present or all lost, so the variance is that of a
+    Bernoulli variable.
     """
     busy, dt_ns = busy_ns > 0, load.dt_ns.astype(np.float64)
     mean = float(weight[busy].sum()) / max(float(busy_ns[busy].sum()), 1.0)

@@ -22,8 +22,8 @@ U64 = npt.NDArray[np.uint64]
 
 @dataclass(frozen=True)
 class Ids:
-    """n ids; 0 is none. `bits`: which of them are there, a bit each, the lowest first, from bit
-    `offset` on, as in Arrow; None: all."""
+    """n ids, 0 for no id. `bits`: an Arrow validity bitmap that begins at bit `offset` (lowest bit
+    first); None: all ids are valid."""
 
     ids: U64
     bits: npt.NDArray[np.uint8] | None = None
@@ -31,17 +31,17 @@ class Ids:
 
     @property
     def span(self) -> tuple[int, int]:
-        """The least and the greatest id; (0, 0) if there is none."""
+        """The least and the greatest valid id; (0, 0) without any."""
         return _sweep.span(self.ids, self.bits, self.offset)
 
     @property
     def filled(self) -> U64:
-        """(n,) a copy of the ids, 0 for those that are not there."""
+        """(n,) a copy of the ids, 0 where they are not valid."""
         if self.bits is None:
             return self.ids.copy()
         end = self.offset + len(self.ids)
-        told = np.unpackbits(self.bits, count=end, bitorder="little")[self.offset :]
-        return np.where(told.view(bool), self.ids, np.uint64(0))
+        is_present = np.unpackbits(self.bits, count=end, bitorder="little")[self.offset :]
+        return np.where(is_present.view(bool), self.ids, np.uint64(0))
 
 
 @dataclass(frozen=True)
@@ -58,8 +58,8 @@ class Charged:
     """`group` (n,) of each segment; sums of the segments' time."""
 
     group: I64
-    server_ns: int  #: of queries, and of owners that are marked
-    named_ns: int  #: of queries that are marked
+    server_ns: int  #: ns of queries and of marked owners
+    named_ns: int  #: ns of marked queries
 
 
 def charge(
@@ -104,10 +104,10 @@ class IdRuns:
         if not len(self.first):
             return np.full(len(ids), -1, np.int64), np.zeros(len(ids), np.int64)
         run = np.searchsorted(self.first, ids, "right") - 1
-        held = (run >= 0) & (ids <= self.last[run])
+        is_held = (run >= 0) & (ids <= self.last[run])
         run = np.maximum(run, 0)
-        since = (ids - self.first[run]).view(np.int64)
-        return np.where(held, self.part[run], -1), self.row[run] + since
+        offset = (ids - self.first[run]).view(np.int64)
+        return np.where(is_held, self.part[run], -1), self.row[run] + offset
 
     def between(self, first: int, last: int) -> IdRuns:
         """The runs of the ids `first` to `last`, cut to these."""
@@ -116,8 +116,8 @@ class IdRuns:
         low = np.maximum(self.first[rows], np.uint64(first))
         high = np.minimum(self.last[rows], np.uint64(last))
         row = self.row[rows] + (low - self.first[rows]).astype(np.int64)
-        some = low <= high
-        return IdRuns(low[some], high[some], self.part[rows][some], row[some])
+        nonempty = low <= high
+        return IdRuns(low[nonempty], high[nonempty], self.part[rows][nonempty], row[nonempty])
 
 
 def runs_of(ids: U64, part: int) -> IdRuns:
@@ -129,15 +129,15 @@ def runs_of(ids: U64, part: int) -> IdRuns:
 
 def joined_runs(parts: list[IdRuns]) -> IdRuns:
     """The runs of all parts. An id that is in several parts belongs to the first."""
-    first, last, part, at = (
-        np.concatenate([getattr(one, name) for one in parts] or [np.zeros(0, kind)])
+    first, last, part, row = (
+        np.concatenate([getattr(run_table, name) for run_table in parts] or [np.zeros(0, kind)])
         for name, kind in (
             *(("first", np.uint64), ("last", np.uint64)),
             *(("part", np.int64), ("row", np.int64)),
         )
     )
     order = np.argsort(first, kind="stable")
-    runs = IdRuns(first[order], last[order], part[order], at[order])
+    runs = IdRuns(first[order], last[order], part[order], row[order])
     if not len(first):
         return runs
     reached = np.maximum.accumulate(runs.last)
@@ -157,12 +157,12 @@ def _first_come(runs: IdRuns) -> IdRuns:
     """Makes overlapping runs disjoint: each id goes to the lowest-numbered part that holds it."""
     length = (runs.last - runs.first).astype(np.int64) + 1
     run = np.repeat(np.arange(len(length)), length)
-    since = np.arange(len(run)) - np.repeat(np.cumsum(length) - length, length)
-    ids = runs.first[run] + since.astype(np.uint64)
+    offset = np.arange(len(run)) - np.repeat(np.cumsum(length) - length, length)
+    ids = runs.first[run] + offset.astype(np.uint64)
     order = np.lexsort((runs.part[run], ids))
     order = order[np.append(True, np.diff(ids[order]) != 0)]
-    ids, part, at = ids[order], runs.part[run][order], (runs.row[run] + since)[order]
-    goes_on = (np.diff(ids) == 1) & (np.diff(part) == 0) & (np.diff(at) == 1)
+    ids, part, row = ids[order], runs.part[run][order], (runs.row[run] + offset)[order]
+    goes_on = (np.diff(ids) == 1) & (np.diff(part) == 0) & (np.diff(row) == 1)
     heads = np.flatnonzero(np.append(True, ~goes_on))
     tails = np.append(heads[1:], len(ids)) - 1
-    return IdRuns(ids[heads], ids[tails], part[heads], at[heads])
+    return IdRuns(ids[heads], ids[tails], part[heads], row[heads])

@@ -39,16 +39,16 @@ class ClockFit:
 
 def fit_clock(stamp_ns: I64, t_ns: I64) -> ClockFit:
     """Fits the clock of n >= 1 stamps that arrived at `t_ns`; both are in order."""
-    since = (stamp_ns - stamp_ns[0]).astype(np.float64)
-    late = (t_ns - stamp_ns).astype(np.float64)
-    base = float(np.median(late))
-    deviation = max(_EARLY * float(np.median(np.abs(late - base))), 1e9)
-    use = late >= base - deviation
-    slope, low = _below(since[use], late[use] - base)
-    delay = late - base - (low + slope * since)
-    followed = bool(np.ptp(late) <= _MOST_LATE_NS)
+    since_first_ns = (stamp_ns - stamp_ns[0]).astype(np.float64)
+    late_ns = (t_ns - stamp_ns).astype(np.float64)
+    median_ns = float(np.median(late_ns))
+    deviation = max(_EARLY * float(np.median(np.abs(late_ns - median_ns))), 1e9)
+    inliers = late_ns >= median_ns - deviation
+    slope, height = _below(since_first_ns[inliers], late_ns[inliers] - median_ns)
+    delay = late_ns - median_ns - (height + slope * since_first_ns)
+    followed = bool(np.ptp(late_ns) <= _MOST_LATE_NS)
     return ClockFit(
-        round(base + low),
+        round(median_ns + height),
         slope,
         round(float(np.percentile(np.maximum(delay, 0), 95))),
         _resolution_ns(stamp_ns) // 2,
@@ -60,10 +60,10 @@ def to_ours(fit: ClockFit, stamp_ns: I64, t_ns: I64) -> I64:
     """Converts stamps to our clock; never later than their arrival."""
     if not fit.followed:
         return t_ns
-    since = stamp_ns - stamp_ns[0]
-    ours = stamp_ns + fit.offset_ns + np.rint(fit.drift * since).astype(np.int64)
-    earlier: I64 = np.minimum(ours, t_ns)
-    return earlier
+    since_first_ns = stamp_ns - stamp_ns[0]
+    our_ns = stamp_ns + fit.offset_ns + np.rint(fit.drift * since_first_ns).astype(np.int64)
+    bounded_ns: I64 = np.minimum(our_ns, t_ns)
+    return bounded_ns
 
 
 def _below(x: npt.NDArray[np.float64], y: npt.NDArray[np.float64]) -> tuple[float, float]:
@@ -79,8 +79,8 @@ def _below(x: npt.NDArray[np.float64], y: npt.NDArray[np.float64]) -> tuple[floa
             hull.pop()
         hull.append(point)
     mean = float(x.mean())
-    at = min(max(int(np.searchsorted([p[0] for p in hull], mean)), 1), len(hull) - 1)
-    (x0, y0), (x1, y1) = hull[at - 1], hull[at]
+    edge = min(max(int(np.searchsorted([p[0] for p in hull], mean)), 1), len(hull) - 1)
+    (x0, y0), (x1, y1) = hull[edge - 1], hull[edge]
     slope = (y1 - y0) / (x1 - x0)
     if abs(slope) > _MAX_DRIFT:
         return 0.0, float(y.min())

@@ -29,7 +29,7 @@ DEFAULT_ALPHA = 0.55
 #: arch/arm64/boot/dts/rockchip); these do less in a cycle than small cores of servers do.
 DEFAULT_SMALL = 0.35
 
-#: What weights are made of, in the order of vectors and covariances.
+#: Terms of the weights, in the order of vectors and covariances.
 WEIGHT_TERMS = ("a", "b", "c", "t", "v", "alpha", "k", "beta", "e")
 #: What each of `arrays.EFFECTS` costs: nJ per miss, W during a tail, nJ per wake-up, W of a package
 #: that another one keeps awake.
@@ -41,11 +41,11 @@ EFFECT_TERMS = (
     *(f"p{i}" for i in range(len(TAILS_NS), len(TAILS_NS) + len(LONG_TAILS_NS))),
 )
 THETA = (*WEIGHT_TERMS, *EFFECT_TERMS)
-#: What calibrations knew before small cores and long tails.
+#: The terms of calibrations from before small cores and long tails.
 _EARLIER = (*WEIGHT_TERMS[:-1], *EFFECT_TERMS[: EFFECT_TERMS.index("wc") + 1])
-#: Those that are ratios: they do not depend on the unit of power.
+#: Terms that are ratios, independent of the unit of power.
 RATIOS = ("alpha", "k", "beta", "e")
-#: Calibrations of the first release know as many.
+#: Number of terms in calibrations of the first release.
 _FIRST_TERMS = 7
 
 DomainKey = tuple[int, str]  #: (package, domain)
@@ -154,7 +154,7 @@ class Weights(Terms):
 
 @dataclass(frozen=True)
 class Coefficients(Terms):
-    """All that is known of a machine's power. Keys of the dicts are (package, domain).
+    """The power coefficients of one machine. Keys of the dicts are (package, domain).
 
     The `Terms` are those of the main domain (package). `others` holds those of other domains,
     where known. `idle_w`: power at rest. `shared_w`: power drawn once while
@@ -173,15 +173,15 @@ class Coefficients(Terms):
 
     def __post_init__(self) -> None:
         self.main_weights()
-        plain = {f"shared_w of {key}": w for key, w in self.shared_w.items()}
-        plain |= {f"shared_error_w of {key}": w for key, w in self.shared_error_w.items()}
+        values = {f"shared_w of {key}": w for key, w in self.shared_w.items()}
+        values |= {f"shared_error_w of {key}": w for key, w in self.shared_error_w.items()}
         for key, power in self.idle_w.items():
-            plain |= {f"idle_w of {key}": w for w in power}
+            values |= {f"idle_w of {key}": w for w in power}
             if not power.low_w <= power.value_w <= power.high_w:
                 raise UsageError(f"idle_w of {key} lies outside its interval")
         if self.held_out_error is not None:
-            plain["held_out_error"] = self.held_out_error
-        _check(plain)
+            values["held_out_error"] = self.held_out_error
+        _check(values)
 
     def main_weights(self) -> Weights:
         """The main domain's weights."""
@@ -203,77 +203,81 @@ class Coefficients(Terms):
             return self.others[name]
         main = self.main_weights()
         if not counters:
-            plain = domain != "dram" and not (main.a or main.b or main.c or main.v)
-            return main if plain else Weights(a=0.0, t=1.0, alpha=main.alpha, error=main.error)
+            only_time = domain != "dram" and not (main.a or main.b or main.c or main.v)
+            return main if only_time else Weights(a=0.0, t=1.0, alpha=main.alpha, error=main.error)
         if domain == "dram":
             return Weights(a=0.0, c=1.0, error=main.error)
         return main
 
     def to_json_dict(self) -> dict[str, Any]:
         """Plain lists, dicts and numbers; `from_json_dict` makes the same object of them."""
-        plain = asdict(self)
+        values = asdict(self)
         for name in ("idle_w", "shared_w", "shared_error_w"):
             rows = sorted(getattr(self, name).items())
-            plain[name] = [
+            values[name] = [
                 {"package": p, "domain": d, "value": list(v) if name == "idle_w" else v}
                 for (p, d), v in rows
             ]
-        return plain
+        return values
 
     @classmethod
-    def from_json_dict(cls, plain: Any) -> Coefficients:
+    def from_json_dict(cls, values: Any) -> Coefficients:
         """The inverse of `to_json_dict`. Raises `UsageError` for anything that it did not make."""
-        if not isinstance(plain, dict):
+        if not isinstance(values, dict):
             raise UsageError("these are no coefficients: not a table of names and values")
         try:
-            known = {item.name for item in fields(cls)}
-            if unknown := sorted(set(plain) - known):
+            names_of = {item.name for item in fields(cls)}
+            if unknown := sorted(set(values) - names_of):
                 raise UsageError(f"no such coefficient: {', '.join(map(str, unknown))}")
-            made = dict(plain)
+            fields_of = dict(values)
             for name in ("idle_w", "shared_w", "shared_error_w"):
                 rows = [
                     ((int(row["package"]), str(row["domain"])), row["value"])
-                    for row in made.get(name, [])
+                    for row in fields_of.get(name, [])
                 ]
-                made[name] = {
+                fields_of[name] = {
                     key: PowerInterval(*map(float, value)) if name == "idle_w" else float(value)
                     for key, value in rows
                 }
-            made["others"] = {
-                str(name): Weights(**_weights(one)) for name, one in made.get("others", {}).items()
+            fields_of["others"] = {
+                str(name): Weights(**_weights(other))
+                for name, other in fields_of.get("others", {}).items()
             }
-            return cls(**_weights(made))
+            return cls(**_weights(fields_of))
         except (TypeError, ValueError, KeyError, AttributeError) as error:
             raise UsageError(f"these are no coefficients: {error}") from error
 
 
-def _weights(plain: dict[str, Any]) -> dict[str, Any]:
+def _weights(values: dict[str, Any]) -> dict[str, Any]:
     """Numbers as floats, the covariance as tuples."""
-    made: dict[str, Any] = {
+    converted: dict[str, Any] = {
         name: float(value) if isinstance(value, int) and not isinstance(value, bool) else value
-        for name, value in plain.items()
+        for name, value in values.items()
     }
-    for name, value in made.items():
+    for name, value in converted.items():
         if isinstance(value, str):
             raise ValueError(f"{name} is a text")
-    rows = made.get("covariance", ())
-    made["covariance"] = _of_all_terms(tuple(tuple(float(value) for value in row) for row in rows))
-    return made
+    rows = converted.get("covariance", ())
+    converted["covariance"] = _of_all_terms(
+        tuple(tuple(float(value) for value in row) for row in rows)
+    )
+    return converted
 
 
 def _of_all_terms(rows: tuple[tuple[float, ...], ...]) -> tuple[tuple[float, ...], ...]:
-    """A covariance as it is now; terms that an older calibration did not know have zeros."""
+    """The covariance extended to all present terms; terms that an older calibration lacks have
+    zeros."""
     size = len(_EARLIER)
     if len(rows) != size or any(len(row) != size for row in rows):
         return rows
-    whole = np.zeros((len(THETA), len(THETA)))
-    at = [THETA.index(name) for name in _EARLIER]
-    whole[np.ix_(at, at)] = rows
-    return tuple(map(tuple, whole.tolist()))
+    covariance = np.zeros((len(THETA), len(THETA)))
+    index = [THETA.index(name) for name in _EARLIER]
+    covariance[np.ix_(index, index)] = rows
+    return tuple(map(tuple, covariance.tolist()))
 
 
-def _check(plain: dict[str, float]) -> None:
-    for name, value in plain.items():
+def _check(values: dict[str, float]) -> None:
+    for name, value in values.items():
         if not math.isfinite(value) or value < 0:
             raise UsageError(f"coefficient {name} is {value}: it must be finite and >= 0")
 
@@ -281,7 +285,7 @@ def _check(plain: dict[str, float]) -> None:
 #: Governors are wrong about the length of a sleep. A wrong guess ends at the next tick at the
 #: latest; most end within this many target residencies.
 _RESIDENCIES = 1.5
-#: Of the belief without a table. Firmware has states of its own, of which a table says nothing.
+#: Relative to the prior without a table. Firmware has states that no table lists.
 _LEAST_BELIEF, _MOST_BELIEF = 0.25, 1.5
 #: States that only stop a core's clock are left within 20 us at most, those that switch it off take
 #: 40 us and more (drivers/idle/intel_idle.c).
@@ -290,7 +294,8 @@ _DEEP_NS = 30_000
 
 @dataclass(frozen=True)
 class IdleTable:
-    """What a kernel's table of idle states says of the power that lingers after a sleep.
+    """A kernel's table of idle states, which limits the power that lingers after a core falls
+    asleep.
 
     Target residency: how long a sleep must last for a state to save energy in comparison with a
     shallower one. A governor enters a state only if it expects such a sleep (Linux,
@@ -305,25 +310,25 @@ class IdleTable:
     exit_ns: tuple[int, ...]
 
     def __post_init__(self) -> None:
-        both = (*self.residency_ns, *self.exit_ns)
-        if not both or len(self.residency_ns) != len(self.exit_ns) or min(both) < 0:
+        times_ns = (*self.residency_ns, *self.exit_ns)
+        if not times_ns or len(self.residency_ns) != len(self.exit_ns) or min(times_ns) < 0:
             raise ValueError(
                 "a table of idle states has as many residencies as latencies, all >= 0"
             )
 
     @property
     def tails(self) -> F64:
-        """(5,) by how much wider the belief about the power of each of `TAILS_NS` is than without.
+        """(5,) factor on the prior's standard error for the power of each of `TAILS_NS`.
 
-        Lengths that the states reach have all of the belief, so each of them is wider where there
-        are few; longer ones are shrunk.
+        The prior's variance is divided among the lengths that the states reach, so each is wider if
+        there are few; longer ones are narrowed.
         """
         reach_ns = _RESIDENCIES * max(self.residency_ns)
-        share = np.minimum(1.0, reach_ns / np.array(TAILS_NS, np.float64))
-        wider = np.sqrt(len(share) / np.maximum((share**2).sum(), 1e-30))
-        # If not even the shortest tail is reached, there is no belief to move.
-        share *= 1.0 + (min(float(wider), _MOST_BELIEF) - 1.0) * share.max()
-        return np.asarray(np.maximum(share, _LEAST_BELIEF))
+        width = np.minimum(1.0, reach_ns / np.array(TAILS_NS, np.float64))
+        widening = np.sqrt(len(width) / np.maximum((width**2).sum(), 1e-30))
+        # If not even the shortest tail is reached, nothing is widened.
+        width *= 1.0 + (min(float(widening), _MOST_BELIEF) - 1.0) * width.max()
+        return np.asarray(np.maximum(width, _LEAST_BELIEF))
 
     @property
     def deep(self) -> bool:

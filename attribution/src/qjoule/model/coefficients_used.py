@@ -41,9 +41,9 @@ UNREMEMBERED = Remembered()
 class Calibrated:
     """Coefficients of a calibrated machine; None if there are none that may be used.
 
-    `origin` names, in one line, the machine, the date and the tool. `flags` list what does not
-    fit; each continues the words "the calibration". `notes` give the reason why an existing
-    calibration is not used. `memory`: what earlier traces of the machine told.
+    `origin` names, in one line, the machine, the date and the tool. `flags` list what does not fit;
+    each continues the words "the calibration". `notes` give the reason why an existing calibration
+    is not used. `memory`: the evidence of earlier traces of the machine.
     """
 
     coefficients: Coefficients | None = None

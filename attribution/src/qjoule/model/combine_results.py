@@ -42,41 +42,41 @@ def combine_results(parts: Sequence[TracePart], notes: Sequence[str] = ()) -> At
         raise ValueError("parts that were made with different policies cannot be added up")
     hosts = {part.attribution.trace.host for part in parts}
     if len(hosts) > 1:
-        parts = [replace(p, attribution=_with_host(p.attribution)) for p in parts]
+        parts = [replace(part, attribution=_with_host(part.attribution)) for part in parts]
     names = common_domains([part.attribution for part in parts])
-    about = (source_of(parts, names), model_of(parts, names, notes))
+    provenance = (source_of(parts, names), model_of(parts, names, notes))
     if names:
-        parts = [replace(p, attribution=in_domains(p.attribution, names)) for p in parts]
-    found = [part.attribution for part in parts]
-    domains = tuple(_domain(name, found) for name in names)
+        parts = [replace(part, attribution=in_domains(part.attribution, names)) for part in parts]
+    results = [part.attribution for part in parts]
+    domains = tuple(_domain(name, results) for name in names)
     # Rows of totals that are not equally certain have no common error.
-    one_total = len({one.energy_source.total_error for one in found}) == 1
-    rows, fixed = in_order(_rows(found, known=bool(domains), one_total=one_total))
-    whole = Attribution(
-        trace=trace_of([one.trace for one in found]),
-        energy_source=about[0],
-        policy=dict(found[0].policy),
-        model=about[1],
+    same_total = len({result.energy_source.total_error for result in results}) == 1
+    rows, fixed = in_order(_rows(results, energy_known=bool(domains), same_total=same_total))
+    combined = Attribution(
+        trace=trace_of([trace.trace for trace in results]),
+        energy_source=provenance[0],
+        policy=dict(results[0].policy),
+        model=provenance[1],
         domains=domains,
         rows=rows,
         fixed=fixed,
-        coverage=_coverage(found),
-        servers=_servers(found),
-        windows=sum(one.windows for one in found),
-        unattributed_windows=sum(one.unattributed_windows for one in found),
-        window_causes=counts(one.window_causes for one in found),
-        anomalies=counts(one.anomalies for one in found),
+        coverage=_coverage(results),
+        servers=_servers(results),
+        windows=sum(result.windows for result in results),
+        unattributed_windows=sum(result.unattributed_windows for result in results),
+        window_causes=counts(result.window_causes for result in results),
+        anomalies=counts(result.anomalies for result in results),
         parts=tuple(parts),
     )
-    return whole if one_total else with_total_error(whole)
+    return combined if same_total else with_total_error(combined)
 
 
-def common_domains(found: Sequence[Attribution]) -> tuple[str, ...]:
-    """Domains that every trace has energy of, the domain of the rows first."""
+def common_domains(results: Sequence[Attribution]) -> tuple[str, ...]:
+    """Domains that every trace has measured; the first is the one that rows are about."""
     common = [
         domain.name
-        for domain in found[0].domains
-        if all(domain.name in {other.name for other in one.domains} for one in found)
+        for domain in results[0].domains
+        if all(domain.name in {other.name for other in result.domains} for result in results)
     ]
     common.sort()
     if not common:
@@ -87,16 +87,16 @@ def common_domains(found: Sequence[Attribution]) -> tuple[str, ...]:
 
 def in_domains(attribution: Attribution, names: Sequence[str]) -> Attribution:
     """The attribution with only these domains; its rows are about the first of them."""
-    before = attribution.domains[0].name
+    old_main = attribution.domains[0].name
     by_name = {domain.name: domain for domain in attribution.domains}
     domains = tuple(by_name[name] for name in names)
     if domains == attribution.domains:
         return attribution
-    rows = [_combined_provenance(row, before, domains) for row in attribution.rows]
-    fixed = [_combined_provenance(row, before, domains) for row in attribution.fixed]
+    rows = [_about_domain(row, old_main, domains) for row in attribution.rows]
+    fixed = [_about_domain(row, old_main, domains) for row in attribution.fixed]
     queries, others = in_order([*rows, *fixed])
     source = attribution.energy_source
-    errors = {**source.other_errors, before: source.total_error}
+    errors = {**source.other_errors, old_main: source.total_error}
     source = replace(
         source,
         domains=tuple(names),
@@ -107,17 +107,17 @@ def in_domains(attribution: Attribution, names: Sequence[str]) -> Attribution:
     return replace(attribution, domains=domains, rows=queries, fixed=others, energy_source=source)
 
 
-def _combined_provenance(row: Row, before: str, domains: Sequence[Domain]) -> Row:
-    """Changes a row whose main domain was `before` to be about the first of `domains`.
+def _about_domain(row: Row, old_main: str, domains: Sequence[Domain]) -> Row:
+    """Changes a row whose main domain was `old_main` to be about the first of `domains`.
 
     Intervals of shares are known only of the main domain.
     """
     names = [domain.name for domain in domains]
-    energy = row.energy_by_domain_nj | {before: row.energy_nj}
-    ends = row.energy_by_domain_ci95 | {before: row.energy_nj_ci95}
+    energy = row.energy_by_domain_nj | {old_main: row.energy_nj}
+    ends = row.energy_by_domain_ci95 | {old_main: row.energy_nj_ci95}
     errors: dict[str, RowErrors] = dict(row.error_by_domain)
     if row.error is not None:
-        errors[before] = row.error
+        errors[old_main] = row.error
     main, others = names[0], [name for name in names[1:] if name in energy]
     energy_nj = energy.get(main, 0)
     owned_nj = domains[0].owned_nj if row.kind in OWNERS else 0
@@ -126,13 +126,13 @@ def _combined_provenance(row: Row, before: str, domains: Sequence[Domain]) -> Ro
         energy_nj=energy_nj,
         energy_nj_ci95=ends.get(main, (float(energy_nj), float(energy_nj))),
         share=energy_nj / owned_nj if owned_nj else None,
-        share_ci95=row.share_ci95 if main == before else None,
-        share_error=row.share_error if main == before else None,
+        share_ci95=row.share_ci95 if main == old_main else None,
+        share_error=row.share_error if main == old_main else None,
         energy_by_domain_nj={name: energy[name] for name in others},
         energy_by_domain_ci95={name: ends[name] for name in others if name in ends},
-        shared_nj=row.shared_nj if main == before else None,
-        power_factor=row.power_factor if main == before else None,
-        alone=row.alone if main == before else None,
+        shared_nj=row.shared_nj if main == old_main else None,
+        power_factor=row.power_factor if main == old_main else None,
+        alone=row.alone if main == old_main else None,
         error=errors.get(main),
         error_by_domain={name: errors[name] for name in others if name in errors},
     )
@@ -155,31 +155,39 @@ def _with_host(attribution: Attribution) -> Attribution:
         attribution,
         rows=tuple(renamed(row) for row in attribution.rows),
         fixed=tuple(renamed(row) for row in attribution.fixed),
-        servers=tuple(replace(one, server=named(one.server)) for one in attribution.servers),
+        servers=tuple(
+            replace(server, server=named(server.server)) for server in attribution.servers
+        ),
     )
 
 
-def _rows(found: Sequence[Attribution], *, known: bool, one_total: bool) -> list[Row]:
+def _rows(results: Sequence[Attribution], *, energy_known: bool, same_total: bool) -> list[Row]:
     """Joins rows of equal kind and keys, with their shares of the whole energy."""
     groups: dict[tuple[str, tuple[tuple[str, str], ...]], list[list[Row]]] = {}
-    for number, one in enumerate(found):
-        for row in (*one.rows, *one.fixed):
-            of_traces = groups.setdefault(
-                (row.kind, tuple(sorted(row.keys.items()))), [[] for _ in found]
+    for number, result in enumerate(results):
+        for row in (*result.rows, *result.fixed):
+            rows_of_traces = groups.setdefault(
+                (row.kind, tuple(sorted(row.keys.items()))), [[] for _ in results]
             )
-            of_traces[number].append(row)
+            rows_of_traces[number].append(row)
     rows, parts = [], []
-    named = {kind for kind, keys in groups if keys}
-    for (kind, keys), of_traces in groups.items():
-        same = [row for rows_of_one in of_traces for row in rows_of_one]
-        if not keys and kind in named and not any(row.cpu_ns or row.energy_nj for row in same):
-            continue  # a placeholder for a part that nobody ran for in that trace
-        row = same[0] if len(same) == 1 else added(same, same[0].keys, apart=True)
-        rows.append(row if known else _without_energy(row))
-        parts.append(of_traces)
-    if not known:
+    kinds_with_keys = {kind for kind, keys in groups if keys}
+    for (kind, keys), rows_of_traces in groups.items():
+        same_rows = [row for rows_of_one in rows_of_traces for row in rows_of_one]
+        if (
+            not keys
+            and kind in kinds_with_keys
+            and not any(row.cpu_ns or row.energy_nj for row in same_rows)
+        ):
+            continue  # the placeholder row of a part without CPU time and energy
+        row = (
+            same_rows[0] if len(same_rows) == 1 else added(same_rows, same_rows[0].keys, apart=True)
+        )
+        rows.append(row if energy_known else _without_energy(row))
+        parts.append(rows_of_traces)
+    if not energy_known:
         return rows
-    return of_several_traces(rows, parts, [one.main for one in found], one_total=one_total)
+    return of_several_traces(rows, parts, [result.main for result in results], one_total=same_total)
 
 
 def _without_energy(row: Row) -> Row:
@@ -199,33 +207,33 @@ def _without_energy(row: Row) -> Row:
     )
 
 
-def _domain(name: str, found: Sequence[Attribution]) -> Domain:
-    same = [domain for one in found for domain in one.domains if domain.name == name]
-    parts = {part: sum(domain.parts_nj[part] for domain in same) for part in PARTS}
-    return Domain(name, sum(domain.measured_nj for domain in same), parts)
+def _domain(name: str, results: Sequence[Attribution]) -> Domain:
+    same_domain = [domain for result in results for domain in result.domains if domain.name == name]
+    parts = {part: sum(domain.parts_nj[part] for domain in same_domain) for part in PARTS}
+    return Domain(name, sum(domain.measured_nj for domain in same_domain), parts)
 
 
-def _coverage(found: Sequence[Attribution]) -> float:
+def _coverage(results: Sequence[Attribution]) -> float:
     """Mean weighted by the CPU time of each trace's servers that have queries."""
-    spent = [_served_ns(one) for one in found]
-    total = sum(spent)
-    named = sorted(one.coverage * ns for one, ns in zip(found, spent, strict=True))
+    served_ns = [_served_ns(result) for result in results]
+    total = sum(served_ns)
+    named = sorted(result.coverage * ns for result, ns in zip(results, served_ns, strict=True))
     return sum(named) / total if total else 0.0
 
 
-def _served_ns(one: Attribution) -> int:
-    only_roles = one.only_roles
+def _served_ns(result: Attribution) -> int:
+    only_roles = result.only_roles
     return sum(
         row.cpu_ns
-        for row in (*one.rows, *one.fixed)
+        for row in (*result.rows, *result.fixed)
         if row.kind in ("queries", "background") and row.server not in only_roles
     )
 
 
-def _servers(found: Sequence[Attribution]) -> tuple[ServerCoverage, ...]:
+def _servers(results: Sequence[Attribution]) -> tuple[ServerCoverage, ...]:
     sums: dict[str, list[int]] = {}
-    for server in (server for one in found for server in one.servers):
+    for server in (server for one in results for server in one.servers):
         one = sums.setdefault(server.server, [0, 0, 0])
-        for place, ns in enumerate((server.cpu_ns, server.queries_ns, server.roles_ns)):
-            one[place] += ns
+        for column, ns in enumerate((server.cpu_ns, server.queries_ns, server.roles_ns)):
+            one[column] += ns
     return tuple(ServerCoverage(name, *sums[name]) for name in sorted(sums))

@@ -16,83 +16,89 @@ MIXED = "mixed"  #: weight of a sum whose parts used different weights
 
 
 def trace_of(traces: Sequence[TraceInfo]) -> TraceInfo:
-    """Joins all of them: complete if all are; its duration is the time with any of them
-    recorded."""
+    """The joined trace: complete if all are; its duration is the time covered by any of them."""
     return TraceInfo(
-        host=_names(one.host for one in traces),
-        kernel=_names(one.kernel for one in traces),
-        cpu=_names(one.cpu for one in traces),
-        start=min((one.start for one in traces if one.start), default=""),
+        host=_names(trace.host for trace in traces),
+        kernel=_names(trace.kernel for trace in traces),
+        cpu=_names(trace.cpu for trace in traces),
+        start=min((trace.start for trace in traces if trace.start), default=""),
         duration_s=_covered_s(traces),
-        complete=all(one.complete for one in traces),
-        loss=counts(one.loss for one in traces),
-        lost_cpu_ns=sum(one.lost_cpu_ns for one in traces),
-        changes=tuple(change for one in traces for change in one.changes),
+        complete=all(trace.complete for trace in traces),
+        loss=counts(trace.loss for trace in traces),
+        lost_cpu_ns=sum(trace.lost_cpu_ns for trace in traces),
+        changes=tuple(change for trace in traces for change in trace.changes),
     )
 
 
 def source_of(parts: Sequence[TracePart], names: tuple[str, ...]) -> EnergySource:
     """`names`: the domains that are summed, the main one first."""
     sources = [part.attribution.energy_source for part in parts]
-    worst = min((one.grade for one in sources), key=_trust)
+    worst = min((source.grade for source in sources), key=_trust)
     return EnergySource(
-        name=_names(one.name for one in sources),
+        name=_names(source.name for source in sources),
         grade=worst if names else "none",
         reason=sources[0].reason if len(sources) == 1 else "",
         domains=names,
         main_domain=names[0] if names else "",
-        total_error=max((one.total_error for one in sources), default=0.0) if names else 0.0,
-        left_out={name: why for one in sources for name, why in one.left_out.items()},
+        total_error=max((source.total_error for source in sources), default=0.0) if names else 0.0,
+        left_out={name: reason for source in sources for name, reason in source.left_out.items()},
         other_errors={
-            name: max(one.other_errors.get(name, 0.0) for one in sources)
+            name: max(source.other_errors.get(name, 0.0) for source in sources)
             for name in names[1:]
-            if any(name in one.other_errors for one in sources)
+            if any(name in source.other_errors for source in sources)
         },
-        cores=sources[0].cores if all(one.cores for one in sources) else "",
+        cores=sources[0].cores if all(source.cores for source in sources) else "",
     )
 
 
 def model_of(parts: Sequence[TracePart], names: Sequence[str], notes: Sequence[str]) -> ModelInfo:
-    """Whether all were calibrated. Each machine's coefficients stay with its part."""
+    """The model of a sum, without coefficients: each machine's stay with its part."""
     models = [part.attribution.model for part in parts]
     if len(models) == 1:
         return replace(models[0], notes=(*models[0].notes, *notes))
-    weights = {one.weight for one in models}
-    origins = {one.calibration for one in models}
-    said = _said(parts, lambda one: one.model.notes)
-    flags = _said(parts, lambda one: one.model.calibration_flags)
+    weights = {model.weight for model in models}
+    origins = {model.calibration for model in models}
+    notes_by_trace = _notes_by_trace(parts, lambda result: result.model.notes)
+    flags = _notes_by_trace(parts, lambda result: result.model.calibration_flags)
     return ModelInfo(
         weight=weights.pop() if len(weights) == 1 else MIXED,
         coefficients={},
-        calibrated=all(one.calibrated for one in models),
+        calibrated=all(model.calibrated for model in models),
         held_out_error=None,
         notes=(
             *_differences(parts, names),
             *notes,
-            *(f"{of}: {note}" if of else note for note, of in said),
+            *(
+                f"{trace_names}: {note}" if trace_names else note
+                for note, trace_names in notes_by_trace
+            ),
         ),
         calibration=origins.pop() if len(origins) == 1 else "",
-        calibration_flags=tuple(f"{flag} ({of})" if of else flag for flag, of in flags),
+        calibration_flags=tuple(
+            f"{flag} ({trace_names})" if trace_names else flag for flag, trace_names in flags
+        ),
     )
 
 
 def counts(all_counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
     """Counts by name, added up."""
     total: Counter[str] = Counter()
-    for one in all_counts:
-        total.update(one)
+    for trace_counts in all_counts:
+        total.update(trace_counts)
     return dict(sorted(total.items()))
 
 
 def _differences(parts: Sequence[TracePart], names: Sequence[str]) -> list[str]:
     """Notes on differences in hosts, grades, calibration, weights and energy domains."""
     notes = [
-        *_differing(parts, "hosts", lambda one: one.trace.host or "unknown"),
-        *_differing(parts, "grades", lambda one: one.energy_source.grade),
+        *_differing(parts, "hosts", lambda result: result.trace.host or "unknown"),
+        *_differing(parts, "grades", lambda result: result.energy_source.grade),
         *_differing(
-            parts, "models", lambda one: "calibrated" if one.model.calibrated else "not calibrated"
+            parts,
+            "models",
+            lambda result: "calibrated" if result.model.calibrated else "not calibrated",
         ),
-        *_differing(parts, "weights", lambda one: one.model.weight.replace("_", " ")),
+        *_differing(parts, "weights", lambda result: result.model.weight.replace("_", " ")),
     ]
     without = [part.name for part in parts if not part.attribution.domains]
     if without:
@@ -100,8 +106,8 @@ def _differences(parts: Sequence[TracePart], names: Sequence[str]) -> list[str]:
     elif not names:
         notes.append("the traces have no energy domain in common: the sum of joules is not known")
     if names:
-        every = {domain.name for part in parts for domain in part.attribution.domains}
-        for name in sorted(every - set(names)):
+        all_domains = {domain.name for part in parts for domain in part.attribution.domains}
+        for name in sorted(all_domains - set(names)):
             having = [p.name for p in parts if name in {d.name for d in p.attribution.domains}]
             notes.append(f"{name} was counted in {', '.join(having)} only: it is in no sum")
     return notes
@@ -119,29 +125,29 @@ def _differing(
     return [f"{what} differ: {named}"]
 
 
-def _said(
+def _notes_by_trace(
     parts: Sequence[TracePart], notes_of: Callable[[Attribution], Sequence[str]]
 ) -> list[tuple[str, str]]:
-    """(note, the traces it applies to; empty: all)."""
-    found: dict[str, list[str]] = {}
+    """Notes and the names of the traces that each applies to (empty: all)."""
+    names_by_note: dict[str, list[str]] = {}
     for part in parts:
         for note in notes_of(part.attribution):
-            found.setdefault(note, []).append(part.name)
+            names_by_note.setdefault(note, []).append(part.name)
     return [
         (note, "" if len(names) == len(parts) else ", ".join(names))
-        for note, names in found.items()
+        for note, names in names_by_note.items()
     ]
 
 
 def _covered_s(traces: Sequence[TraceInfo]) -> float:
-    """How long any of them was recorded. If a start is not known, durations are added up."""
+    """Seconds covered by at least one trace. If a start is unknown, durations are added up."""
     spans = []
-    for one in traces:
+    for trace in traces:
         try:
-            begin_s = datetime.fromisoformat(one.start).timestamp()
+            begin_s = datetime.fromisoformat(trace.start).timestamp()
         except (ValueError, OverflowError):
             return sum(sorted(trace.duration_s for trace in traces))
-        spans.append((begin_s, begin_s + one.duration_s))
+        spans.append((begin_s, begin_s + trace.duration_s))
     covered_s, until_s = 0.0, float("-inf")
     for begin_s, end_s in sorted(spans):
         covered_s += max(end_s - max(begin_s, until_s), 0.0)

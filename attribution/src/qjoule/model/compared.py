@@ -38,7 +38,7 @@ from qjoule.model.same_total import without_total_error
 
 METRICS = ("J/call", "latency", "EDP", "W")
 ONE_RUN = "one run on a side: how much runs vary is not known"
-#: Claims that a row's words make: on energy, pace and power.
+#: Number of claims per row: on energy, pace and power.
 _CLAIMS = 3
 
 
@@ -79,7 +79,8 @@ class Compared:
 
 @dataclass(frozen=True)
 class Sides:
-    """All that is compared. `ratios` and `total_ratios` are B over A by metric (`METRICS`)."""
+    """The comparison of two sides. `ratios` and `total_ratios` are B over A by metric
+    (`METRICS`)."""
 
     rows: list[Compared]
     total: Compared
@@ -94,7 +95,7 @@ def compare_sides(
     """Compares `matched` statements (any form of A and of B that has the name) over all runs."""
     alike = not differences([*a, *b])
     paired = [run.recording for run in a] == [run.recording for run in b]
-    same = np.array([old.name == new.name for old, new in matched], dtype=bool)
+    same_name = np.array([old.name == new.name for old, new in matched], dtype=bool)
     # All totals are wrong by the same factor (see the module's docstring).
     if alike:
         a, b = (
@@ -110,13 +111,17 @@ def compare_sides(
     )
     old = figures(a, [form.name for form, _ in matched])
     new = figures(b, [form.name for _, form in matched])
-    ratios = _ratios(old, new, alike & same, paired)
-    total_old, total_new, whole = in_total(old, new)
-    total_ratios = _ratios(total_old, total_new, np.array([alike and bool(same.all())]), paired)
+    ratios = _ratios(old, new, alike & same_name, paired)
+    total_old, total_new, in_every_run = in_total(old, new)
+    total_ratios = _ratios(
+        total_old, total_new, np.array([alike and bool(same_name.all())]), paired
+    )
     rows = _rows(old, new, ratios, matched)
     everything = [(Form("total", "all statements", 0, None, None, None),) * 2]
     total = _rows(total_old, total_new, total_ratios, everything)[0]
-    left_out = [old_form for (old_form, _), is_in in zip(matched, whole, strict=True) if not is_in]
+    left_out = [
+        old_form for (old_form, _), is_in in zip(matched, in_every_run, strict=True) if not is_in
+    ]
     return Sides(rows, total, ratios, total_ratios, left_out)
 
 
@@ -124,12 +129,12 @@ def _ratios(a: Figures, b: Figures, common: Bool, paired: bool) -> dict[str, Log
     slack = np.where(common, loss_slack(a, b), error_slack(a, b))
     energy = {"J/call": (a.j_per_call, b.j_per_call), "EDP": (a.edp, b.edp)}
     energy["W"] = (a.power, b.power)
-    found = {
+    ratios = {
         name: log_ratios(old, new, slack=slack, paired=paired)
         for name, (old, new) in energy.items()
     }
-    found["latency"] = log_ratios(a.latency_ns, b.latency_ns, paired=paired)
-    return {name: found[name] for name in METRICS}
+    ratios["latency"] = log_ratios(a.latency_ns, b.latency_ns, paired=paired)
+    return {name: ratios[name] for name in METRICS}
 
 
 def _rows(
@@ -139,39 +144,42 @@ def _rows(
     matched: Sequence[tuple[Form, Form]],
 ) -> list[Compared]:
     level = simultaneous(LEVEL, _CLAIMS * len(matched))
-    plain = {name: ratios[name].interval() for name in METRICS}
-    sure = {name: ratios[name].interval(level) for name in METRICS}
+    ends = {name: ratios[name].interval() for name in METRICS}
+    simultaneous_ends = {name: ratios[name].interval(level) for name in METRICS}
     energy = ratios["J/call"]
-    more, detectable = energy.more_runs(level=level), energy.detectable(level)
-    old = _pooled([form for form, _ in matched], a)
-    later = _pooled([form for _, form in matched], b)
-    seen = [(~np.isnan(of.calls)).sum(axis=1).tolist() for of in (a, b)]
+    more_runs, detectable = energy.more_runs(level=level), energy.detectable(level)
+    old_forms = _pooled([form for form, _ in matched], a)
+    new_forms = _pooled([form for _, form in matched], b)
+    run_counts = [(~np.isnan(figures_of.calls)).sum(axis=1).tolist() for figures_of in (a, b)]
     rows = []
-    for i, (base, new) in enumerate(zip(old, later, strict=True)):
-        runs = (seen[0][i], seen[1][i])
+    for i, (base, new) in enumerate(zip(old_forms, new_forms, strict=True)):
+        runs = (run_counts[0][i], run_counts[1][i])
         flags = _some_runs(runs, (a.calls.shape[1], b.calls.shape[1]))
         if min(runs) < 2:
             rows.append(_of_one_run(compare(base, new), runs, flags))
             continue
-        ends = {name: (float(sure[name][0][i]), float(sure[name][1][i])) for name in METRICS}
-        value = {name: float(np.exp(ratios[name].estimate[i])) for name in METRICS}
-        ci95 = {name: (float(plain[name][0][i]), float(plain[name][1][i])) for name in METRICS}
+        row_ends = {
+            name: (float(simultaneous_ends[name][0][i]), float(simultaneous_ends[name][1][i]))
+            for name in METRICS
+        }
+        estimate = {name: float(np.exp(ratios[name].estimate[i])) for name in METRICS}
+        ci95 = {name: (float(ends[name][0][i]), float(ends[name][1][i])) for name in METRICS}
         rows.append(
             Compared(
                 base,
                 new,
                 runs,
-                speedup=_inverse(value["latency"]),
-                greenup=_inverse(value["J/call"]),
-                powerup=_known(value["W"]),
-                edp_gain=_inverse(value["EDP"]),
+                speedup=_inverse(estimate["latency"]),
+                greenup=_inverse(estimate["J/call"]),
+                powerup=_known(estimate["W"]),
+                edp_gain=_inverse(estimate["EDP"]),
                 speedup_ci95=_inverse_ends(ci95["latency"]),
                 greenup_ci95=_inverse_ends(ci95["J/call"]),
                 powerup_ci95=_known_ends(ci95["W"]),
                 edp_gain_ci95=_inverse_ends(ci95["EDP"]),
-                category=_category(ends),
-                energy_differs=True if _side(ends["J/call"]) else None,
-                more_runs=_known(float(more[i]), infinite=True),
+                category=_category(row_ends),
+                energy_differs=True if _side(row_ends["J/call"]) else None,
+                more_runs=_known(float(more_runs[i]), infinite=True),
                 detectable=_known(float(detectable[i])),
                 flags=flags,
             )
@@ -179,39 +187,43 @@ def _rows(
     return rows
 
 
-def _of_one_run(found: Comparison, runs: tuple[int, int], flags: tuple[str, ...]) -> Compared:
-    """Uses the intervals of the runs themselves, which do not cover the variation between runs."""
-    gains, ends = (found.speedup, found.greenup), (found.speedup_ci95, found.greenup_ci95)
-    edp = gains[0] * gains[1] if gains[0] and gains[1] else None
+def _of_one_run(comparison: Comparison, runs: tuple[int, int], flags: tuple[str, ...]) -> Compared:
+    """The comparison of single runs, by their own intervals, which do not cover the variation
+    between runs."""
+    gains, ends = (
+        (comparison.speedup, comparison.greenup),
+        (comparison.speedup_ci95, comparison.greenup_ci95),
+    )
+    edp_gain = gains[0] * gains[1] if gains[0] and gains[1] else None
     edp_ends = None
-    if edp and ends[1]:
+    if edp_gain and ends[1]:
         faster = ends[0] or (gains[0], gains[0])
         edp_ends = ((faster[0] or 0.0) * ends[1][0], (faster[1] or 0.0) * ends[1][1])
-    separate = found.category not in ("unknown", "energy not separable")
+    is_separate = comparison.category not in ("unknown", "energy not separable")
     return Compared(
-        found.base,
-        found.new,
+        comparison.base,
+        comparison.new,
         runs,
-        found.speedup,
-        found.greenup,
-        found.powerup,
-        edp,
-        found.speedup_ci95,
-        found.greenup_ci95,
-        found.powerup_ci95,
+        comparison.speedup,
+        comparison.greenup,
+        comparison.powerup,
+        edp_gain,
+        comparison.speedup_ci95,
+        comparison.greenup_ci95,
+        comparison.powerup_ci95,
         edp_ends,
-        _without_power(found),
-        True if separate else None,
+        _without_power(comparison),
+        True if is_separate else None,
         None,
         None,
         (*flags, ONE_RUN),
     )
 
 
-def _without_power(found: Comparison) -> str:
+def _without_power(comparison: Comparison) -> str:
     """The category; its word on power is kept only where the interval of powerup leaves out 1."""
-    energy_and_pace, comma, power = found.category.partition(", ")
-    low, high = found.powerup_ci95 or (-math.inf, math.inf)
+    energy_and_pace, comma, power = comparison.category.partition(", ")
+    low, high = comparison.powerup_ci95 or (-math.inf, math.inf)
     return (
         energy_and_pace + comma + ("power not separable" if comma and low <= 1 <= high else power)
     )
@@ -234,41 +246,41 @@ def _side(ends: Interval) -> int:
     return -1 if ends[1] < 1 else 1 if ends[0] > 1 else 0
 
 
-def _pooled(forms: Sequence[Form], of: Figures) -> list[Form]:
+def _pooled(forms: Sequence[Form], side: Figures) -> list[Form]:
     """Each form with the geometric means of its runs, and the sum of their calls."""
-    means = (_geometric(v) for v in (of.j_per_call, of.low_j, of.high_j, of.latency_ns))
-    columns = (*means, mean_of_runs(of.loss_share), np.nansum(of.calls, axis=1))
-    found = []
-    for form, (j, low, high, latency_ns, loss, calls) in zip(
+    means = (_geometric(v) for v in (side.j_per_call, side.low_j, side.high_j, side.latency_ns))
+    columns = (*means, mean_of_runs(side.loss_share), np.nansum(side.calls, axis=1))
+    pooled = []
+    for form, (j_per_call, low, high, latency_ns, loss, calls) in zip(
         forms, np.stack(columns, axis=1).tolist(), strict=True
     ):
-        found.append(
+        pooled.append(
             replace(
                 form,
                 calls=int(calls),
-                j_per_call=_known(j),
+                j_per_call=_known(j_per_call),
                 j_per_call_ci95=_known_ends((low, high)),
                 latency_ns_mean=_known(latency_ns),
                 loss_share=loss,
             )
         )
-    return found
+    return pooled
 
 
 def _geometric(values: F64) -> F64:
     """Mean over the runs that have it, (n,); NaN where none has."""
-    known = ~np.isnan(values)
+    is_known = ~np.isnan(values)
     with np.errstate(divide="ignore", invalid="ignore"):
-        logs = np.where(known, np.log(values), 0.0).sum(axis=1) / known.sum(axis=1)
+        logs = np.where(is_known, np.log(values), 0.0).sum(axis=1) / is_known.sum(axis=1)
     means: F64 = np.exp(logs)
     return means
 
 
 def _some_runs(runs: tuple[int, int], all_runs: tuple[int, int]) -> tuple[str, ...]:
     return tuple(
-        f"in {has} of {of} runs of {side}"
-        for side, has, of in zip("AB", runs, all_runs, strict=True)
-        if has < of
+        f"in {present} of {total} runs of {side}"
+        for side, present, total in zip("AB", runs, all_runs, strict=True)
+        if present < total
     )
 
 

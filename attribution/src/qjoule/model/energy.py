@@ -39,7 +39,7 @@ WALL = "wall"  #: domain of a meter outside the machine, which has its own clock
 
 
 class Cause(IntEnum):
-    """What is known about a window's energy. The first two have a figure, the others none."""
+    """What is known about a window's energy. Only the first two causes have an energy."""
 
     NONE = 0  #: read at both ends
     INTERPOLATED = 1  #: a reading failed; the energy around it is spread evenly over time
@@ -56,8 +56,8 @@ class Cause(IntEnum):
 class Series:
     """One counter: `unit_j` joules per count; wraps after `range` counts, or never if 0.
 
-    `period_ns`: how often it moves; 0 if unknown. `is_power`: it is made of readings of power, each
-    the mean since the reading before.
+    `period_ns`: how often it moves; 0 if unknown. `is_power`: computed from power readings, each
+    the mean since the previous one.
     """
 
     package: int
@@ -78,7 +78,7 @@ class Series:
 
     @property
     def has_own_clock(self) -> bool:
-        """Whether it is read by another reader than the machine's own counters."""
+        """Whether it is read separately from the machine's own counters."""
         return self.domain == WALL
 
     @property
@@ -146,23 +146,23 @@ def window_energy(
     before the first or after the last round becomes a window of cause EDGE. Without any usable
     reading the whole range is one such window. Bad readings raise nothing.
     """
-    use, index = _rounds(_in_rounds(readings, series), begin_ns, end_ns)
-    firsts = np.flatnonzero(np.diff(index, prepend=-1)) if len(use) else np.zeros(0, np.int64)
-    times_ns = readings.t_ns[use][firsts] if len(use) else np.zeros(0, np.int64)
+    usable, index = _rounds(_in_rounds(readings, series), begin_ns, end_ns)
+    firsts = np.flatnonzero(np.diff(index, prepend=-1)) if len(usable) else np.zeros(0, np.int64)
+    times_ns = readings.t_ns[usable][firsts] if len(usable) else np.zeros(0, np.int64)
     energy = np.zeros((len(series), max(len(times_ns) - 1, 0)), np.int64)
     cause = np.full(energy.shape, Cause.MISSING, np.uint8)
-    half = np.zeros(energy.shape, np.int64)
-    for s, one in enumerate(series):
-        if one.is_slow:
+    half_width_ns = np.zeros(energy.shape, np.int64)
+    for s, counter in enumerate(series):
+        if counter.is_slow:
             continue
-        mine = readings.series[use] == s
-        out = (energy[s], cause[s], half[s])
-        _series_energy(one, times_ns, readings, (use[mine], index[mine]), out)
-    return _with_edges(tuple(series), times_ns, (energy, cause, half), begin_ns, end_ns)
+        of_counter = readings.series[usable] == s
+        rows = (energy[s], cause[s], half_width_ns[s])
+        _series_energy(counter, times_ns, readings, (usable[of_counter], index[of_counter]), rows)
+    return _with_edges(tuple(series), times_ns, (energy, cause, half_width_ns), begin_ns, end_ns)
 
 
 def as_counted(energy: WindowEnergy, lag_ns: int) -> WindowEnergy:
-    """Returns the same windows, bounded by when their energy was drawn instead of when it was read.
+    """Returns the windows with boundaries at the times when their energy was drawn instead of read.
 
     A reading shows energy that was drawn up to `lag_ns` earlier. The first and last boundary do not
     move.
@@ -171,8 +171,8 @@ def as_counted(energy: WindowEnergy, lag_ns: int) -> WindowEnergy:
     if len(bounds_ns) > 2 and lag_ns > 0:
         earlier = bounds_ns[1:-1] - lag_ns
         # Boundaries keep their order, each at least a nanosecond after the one before.
-        least = bounds_ns[0] + np.arange(1, len(bounds_ns) - 1)
-        bounds_ns[1:-1] = np.maximum(earlier, least)
+        least_ns = bounds_ns[0] + np.arange(1, len(bounds_ns) - 1)
+        bounds_ns[1:-1] = np.maximum(earlier, least_ns)
     return replace(energy, boundaries_ns=bounds_ns)
 
 
@@ -190,31 +190,31 @@ def _rounds(
         keep &= readings.t_ns <= end_ns
     previous = np.full(len(keep), -1, np.int64)
     for s in np.unique(readings.series[keep]):
-        mine = np.flatnonzero(keep & (readings.series == s))
-        t_ns = readings.t_ns[mine]
-        ahead = np.maximum.accumulate(t_ns)
+        of_counter = np.flatnonzero(keep & (readings.series == s))
+        t_ns = readings.t_ns[of_counter]
+        latest_ns = np.maximum.accumulate(t_ns)
         # If the clock goes back or stands still, the reading cannot bound a window.
-        keep[mine[1:]] = t_ns[1:] > ahead[:-1]
-    use = np.flatnonzero(keep)
-    use = use[np.argsort(readings.t_ns[use], kind="stable")]
-    which = readings.series[use]
-    for s in np.unique(which):
-        mine = np.flatnonzero(which == s)
-        previous[mine[1:]] = mine[:-1]
-    index, start, current = np.zeros(len(use), np.int64), 0, 0
-    for i, before in enumerate(previous[: len(use)].tolist()):
-        if before >= start:
+        keep[of_counter[1:]] = t_ns[1:] > latest_ns[:-1]
+    usable = np.flatnonzero(keep)
+    usable = usable[np.argsort(readings.t_ns[usable], kind="stable")]
+    reading_series = readings.series[usable]
+    for s in np.unique(reading_series):
+        of_counter = np.flatnonzero(reading_series == s)
+        previous[of_counter[1:]] = of_counter[:-1]
+    index, start, current = np.zeros(len(usable), np.int64), 0, 0
+    for i, previous_index in enumerate(previous[: len(usable)].tolist()):
+        if previous_index >= start:
             start, current = i, current + 1
         index[i] = current
-    return use, index
+    return usable, index
 
 
 def _in_rounds(readings: Readings, series: Sequence[Series]) -> Readings:
     """Only the readings that were made together with others, so that they bound windows."""
-    apart = [s for s, one in enumerate(series) if one.has_own_clock]
-    if not apart:
+    own_clock = [s for s, counter in enumerate(series) if counter.has_own_clock]
+    if not own_clock:
         return readings
-    keep = ~np.isin(readings.series, apart)
+    keep = ~np.isin(readings.series, own_clock)
     return replace(readings, series=np.where(keep, readings.series, -1))
 
 
@@ -226,68 +226,72 @@ def _series_energy(
     out: tuple[I64, npt.NDArray[np.uint8], I64],
 ) -> None:
     """Fills one series' rows of energy, cause and half width from its readings."""
-    energy, cause, half = out
+    energy, cause, half_width_ns = out
     if not series.has_unit:
         cause[:] = Cause.IMPLAUSIBLE
         return
-    use, index = rounds
-    good = readings.ok[use].astype(bool)
+    usable, index = rounds
+    is_valid = readings.ok[usable].astype(bool)
     if series.range:
-        good &= readings.raw[use] < np.uint64(min(series.range, 2**64 - 1))
-    use, index = use[good], index[good]
-    if len(use) < 2:
+        is_valid &= readings.raw[usable] < np.uint64(min(series.range, 2**64 - 1))
+    usable, index = usable[is_valid], index[is_valid]
+    if len(usable) < 2:
         return
-    raw, t_ns = readings.raw[use], readings.t_ns[use]
-    counts, why = differences(series, raw, np.diff(t_ns))
-    spans_nj = to_nj(series, raw[:-1], np.where(why == Cause.NONE, counts, np.uint64(0)))
-    width = np.maximum(readings.half_width_ns[use][:-1], readings.half_width_ns[use][1:])
-    one = np.diff(index) == 1
-    at = index[:-1][one]
-    energy[at], cause[at], half[at] = spans_nj[one], why[one], width[one]
-    for j in np.flatnonzero(~one):
+    raw, t_ns = readings.raw[usable], readings.t_ns[usable]
+    counts, span_cause = differences(series, raw, np.diff(t_ns))
+    spans_nj = to_nj(series, raw[:-1], np.where(span_cause == Cause.NONE, counts, np.uint64(0)))
+    width_ns = np.maximum(readings.half_width_ns[usable][:-1], readings.half_width_ns[usable][1:])
+    adjacent = np.diff(index) == 1
+    window = index[:-1][adjacent]
+    energy[window], cause[window], half_width_ns[window] = (
+        spans_nj[adjacent],
+        span_cause[adjacent],
+        width_ns[adjacent],
+    )
+    for j in np.flatnonzero(~adjacent):
         first, last = int(index[j]), int(index[j + 1])
         edges = times_ns[first : last + 1] - times_ns[first]
         total, length = int(spans_nj[j]), int(edges[-1])
         cumulative = np.array([total * int(edge) // length for edge in edges], np.int64)
         energy[first:last] = np.diff(cumulative)
-        cause[first:last] = why[j] if why[j] != Cause.NONE else Cause.INTERPOLATED
-        half[first:last] = width[j]
+        cause[first:last] = span_cause[j] if span_cause[j] != Cause.NONE else Cause.INTERPOLATED
+        half_width_ns[first:last] = width_ns[j]
 
 
 def differences(
     series: Series, raw: npt.NDArray[np.uint64], dt_ns: I64
 ) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint8]]:
     """Counts between consecutive readings, modulo the range, and the cause if a count is wrong."""
-    back = raw[1:] < raw[:-1]
+    decreased = raw[1:] < raw[:-1]
     counts = raw[1:] - raw[:-1]  # modulo 2**64
     if series.range:
-        counts = np.where(back, counts + np.uint64(series.range % 2**64), counts)
+        counts = np.where(decreased, counts + np.uint64(series.range % 2**64), counts)
     joules = counts.astype(np.float64) * series.unit_j
     # A window may hold two updates more than its length implies, and two counts of truncation.
     period_ns = max(series.period_ns, UPDATE_PERIOD_NS)
     allowed = series.max_w * (dt_ns + 2 * period_ns) * 1e-9 + 2 * series.unit_j
-    why = np.zeros(len(counts), np.uint8)
+    cause = np.zeros(len(counts), np.uint8)
     if not series.is_slow:
-        why[_stopped(series, counts, dt_ns)] = Cause.STOPPED
-    why[joules > allowed] = Cause.IMPLAUSIBLE
-    why[back & ((joules > allowed) | (series.range == 0))] = Cause.RESET
+        cause[_stopped(series, counts, dt_ns)] = Cause.STOPPED
+    cause[joules > allowed] = Cause.IMPLAUSIBLE
+    cause[decreased & ((joules > allowed) | (series.range == 0))] = Cause.RESET
     if series.range:
         half_wrap_ns = series.range * series.unit_j / 2 / series.max_w * 1e9
-        why[dt_ns > half_wrap_ns] = Cause.GAP
-    return counts, why
+        cause[dt_ns > half_wrap_ns] = Cause.GAP
+    return counts, cause
 
 
 def _stopped(series: Series, counts: npt.NDArray[np.uint64], dt_ns: I64) -> Bool:
     """Windows in which the counter stands still for longer than a powered domain allows."""
-    stands = counts == 0
+    is_still = counts == 0
     least_w = MIN_AWAKE_W.get(series.domain)
-    if least_w is None or not stands.any():
+    if least_w is None or not is_still.any():
         return np.zeros(len(counts), bool)
-    starts = np.flatnonzero(np.diff(stands, prepend=not stands[0]))
+    starts = np.flatnonzero(np.diff(is_still, prepend=not is_still[0]))
     lengths_ns = np.add.reduceat(dt_ns, starts)
     patience_ns = max(STOPPED_NS, 16 * series.unit_j / least_w * 1e9)
-    long = np.repeat(lengths_ns >= patience_ns, np.diff(starts, append=len(counts)))
-    result: Bool = stands & long
+    too_long = np.repeat(lengths_ns >= patience_ns, np.diff(starts, append=len(counts)))
+    result: Bool = is_still & too_long
     return result
 
 
@@ -326,19 +330,19 @@ def _with_edges(
 ) -> WindowEnergy:
     """Adds the time before the first and after the last round."""
     times = times_ns.tolist()
-    before = begin_ns is not None and (not times or begin_ns < times[0])
-    if before and begin_ns is not None:
+    has_lead = begin_ns is not None and (not times or begin_ns < times[0])
+    if has_lead and begin_ns is not None:
         times.insert(0, begin_ns)
-    after = end_ns is not None and bool(times) and end_ns > times[-1]
-    if after and end_ns is not None:
+    has_tail = end_ns is not None and bool(times) and end_ns > times[-1]
+    if has_tail and end_ns is not None:
         times.append(end_ns)
     # With a single boundary there is no window, so no edge window is added.
     count = max(len(times) - 1, 0)
     inner = rows[0].shape[1]
-    lead = int(before and count > inner)
+    lead = int(has_lead and count > inner)
     energy = np.zeros((len(series), count), np.int64)
     cause = np.full((len(series), count), Cause.EDGE, np.uint8)
-    half = np.zeros((len(series), count), np.int64)
+    half_width_ns = np.zeros((len(series), count), np.int64)
     inside = slice(lead, lead + inner)
-    energy[:, inside], cause[:, inside], half[:, inside] = rows
-    return WindowEnergy(series, np.array(times, np.int64), energy, cause, half)
+    energy[:, inside], cause[:, inside], half_width_ns[:, inside] = rows
+    return WindowEnergy(series, np.array(times, np.int64), energy, cause, half_width_ns)

@@ -10,7 +10,7 @@ from qjoule.model.coefficients import WEIGHT_TERMS, Weights
 from qjoule.model.energy import Bool
 
 #: Columns of `entry_features`; `_shared`: beside a busy SMT sibling. Cycles times f**2 in GHz**2.
-#: Those of small cores are the part on these that the columns before contain.
+#: Columns of small cores are the parts of the other columns that ran there.
 FEATURES = (
     *("cycles", "cycles_shared", "instructions", "llc_misses"),
     *("cpu_ns", "cpu_ns_shared", "cycles_f2", "cycles_f2_shared"),
@@ -18,8 +18,9 @@ FEATURES = (
     *("cycles_small", "instructions_small", "cpu_ns_small", "cycles_f2_small"),
 )
 _SMALL = slice(FEATURES.index("cycles_small"), len(FEATURES))
-#: Counts per ns of cycles, instructions and misses that no core has come near (10 GHz, 16 issued at
-#: once), and the ns by which a counter's reading may differ from the clock's.
+#: Upper limits of cycles, instructions and misses per ns, far above any core (10 GHz, 16
+#: instructions per cycle); and the possible difference in ns between a counter's reading and the
+#: clock's.
 MAX_PER_NS = np.array([10.0, 160.0, 10.0])
 _READING_NS = 1000.0
 _A, _B, _C, _T, _V, _ALPHA, _K, _BETA, _E = range(len(WEIGHT_TERMS))
@@ -32,9 +33,9 @@ def counted(entries: Entries) -> Bool:
 
 
 def plausible(entries: Entries) -> Bool:
-    """(m,) whether a core can have counted that much."""
-    most = MAX_PER_NS * (entries.counted_ns + _READING_NS)
-    return np.asarray((entries.counters <= most).all(axis=1))
+    """(m,) whether the counts of each entry are physically possible."""
+    maxima = MAX_PER_NS * (entries.counted_ns + _READING_NS)
+    return np.asarray((entries.counters <= maxima).all(axis=1))
 
 
 def by_counters(entries: Entries, weights: Weights) -> bool:
@@ -77,22 +78,22 @@ def _add_small(entries: Entries, cpu_ns: F64, out: F64) -> None:
     if not entries.small.any():
         return
     small_ns = np.minimum(entries.small[:, 0], cpu_ns)
-    of_time = small_ns / np.maximum(cpu_ns, 1.0)
+    time_share = small_ns / np.maximum(cpu_ns, 1.0)
     # Small cores have no SMT: all that they counted is in the columns of time alone.
-    for row, (place, i) in enumerate(((0, 0), (2, 1))):
+    for row, (row_of, i) in enumerate(((0, 0), (2, 1))):
         counts = entries.counters[:, i]
-        part = np.minimum(entries.small[:, 1 + i] / np.maximum(counts, 1.0), 1.0)
-        whole = out[place] + out[place + 1 if i == 0 else 8]
-        mine = np.where(counts > 0, part, of_time) * whole
-        out[_SMALL.start + row] = np.minimum(mine, out[place])
+        count_share = np.minimum(entries.small[:, 1 + i] / np.maximum(counts, 1.0), 1.0)
+        total_counts = out[row_of] + out[row_of + 1 if i == 0 else 8]
+        small_counts = np.where(counts > 0, count_share, time_share) * total_counts
+        out[_SMALL.start + row] = np.minimum(small_counts, out[row_of])
     out[_SMALL.start + 2] = small_ns
     cycles = out[_SMALL.start]
     squared = cycles * (cycles / np.maximum(small_ns, 1.0)) ** 2
     large, large_ns = out[0] + out[1] - cycles, np.maximum(cpu_ns - small_ns, 1.0)
-    some = cycles > 0
-    for row, beside in ((6, out[0] - cycles), (7, out[1])):
-        out[row, some] = (beside * (large / large_ns) ** 2)[some]
-    out[6, some] += squared[some]
+    ran_small = cycles > 0
+    for row, other_cycles in ((6, out[0] - cycles), (7, out[1])):
+        out[row, ran_small] = (other_cycles * (large / large_ns) ** 2)[ran_small]
+    out[6, ran_small] += squared[ran_small]
     out[_SMALL.start + 3] = squared
 
 
@@ -106,10 +107,10 @@ def _counts(entries: Entries, i: int, cpu_ns: F64, shared_ns: F64, windows: int)
     window_ns = real_sums(entries.window, read_ns, windows)
     mean = real_sums(entries.window, counts, windows) / np.where(window_ns > 0, window_ns, 1.0)
     scale = cpu_ns / np.where(read, read_ns, 1.0)
-    guess = mean[entries.window]
+    mean_rate = mean[entries.window]
     return (
-        np.where(read, counts * scale, guess * cpu_ns),
-        np.where(read, shared * scale, guess * shared_ns),
+        np.where(read, counts * scale, mean_rate * cpu_ns),
+        np.where(read, shared * scale, mean_rate * shared_ns),
     )
 
 
@@ -124,9 +125,17 @@ def crowd(entries: Entries) -> F64:
 def basis(theta: F64) -> F64:
     """(14,): the weight of one unit of each feature, from the vector of `THETA`."""
     a, b, c, t, v, alpha = theta[:_K]
-    beta, less = theta[_BETA], theta[_E] - 1.0
-    plain = [a, a * alpha, b, c, t, t * alpha, v, v * alpha, b * beta, c * beta]
-    return np.array([*plain, less * a, less * b, less * t, less * v])
+    beta, small_difference = theta[_BETA], theta[_E] - 1.0
+    large = [a, a * alpha, b, c, t, t * alpha, v, v * alpha, b * beta, c * beta]
+    return np.array(
+        [
+            *large,
+            small_difference * a,
+            small_difference * b,
+            small_difference * t,
+            small_difference * v,
+        ]
+    )
 
 
 def basis_slopes(theta: F64) -> F64:

@@ -22,15 +22,15 @@ from qjoule.model.result import AloneTime, ModelInfo
 _LEARNED = 0.8
 #: Two factors cannot be separated if their partial correlation is below the first, and if more than
 #: the second of the prior uncertainty is left.
-_TOGETHER = -0.8
-_UNTOLD = 0.4
+_INSEPARABLE = -0.8
+_UNKNOWN_SHARE = 0.4
 _MOST_NAMES = 5  #: pairs that a note names
-_TAILS_UNTOLD = 0.05  #: share of power at rest that may be tails without a note
+_TAILS_SHARE = 0.05  #: share of power at rest that may be tails without a note
 
 
 @dataclass(frozen=True)
 class Findings:
-    """What the last block's model of the main domain has found about each group."""
+    """Properties of each group in the last block's model of the main domain."""
 
     model: PowerModel | None
     column: I64  #: of each group's class in the model, -1 without
@@ -46,59 +46,75 @@ class Findings:
         return Findings(model, column, _partners(model))
 
     def power_factor(self, group: int) -> tuple[float, float, float] | None:
-        """How many times its weight a group draws, with its 95 % interval; None if not learned."""
-        at = int(self.column[group])
-        if self.model is None or at < 0:
+        """A group's power as a multiple of its weight, with its 95 % interval; None if it was not
+        learned."""
+        column = int(self.column[group])
+        if self.model is None or column < 0:
             return None
-        value, sigma = float(self.model.factor[at]), self.model.factor_sigma(at)
-        if self.partner[at] >= 0 or sigma >= _LEARNED * self.model.spread:
+        value, sigma = float(self.model.factor[column]), self.model.factor_sigma(column)
+        if self.partner[column] >= 0 or sigma >= _LEARNED * self.model.spread:
             return None
         return value, max(value - Z95 * sigma, 0.0), value + Z95 * sigma
 
     def alone(self, group: int) -> AloneTime | None:
-        """How long a group ran alone, and how much information that gave; None: never."""
-        at = int(self.column[group])
-        if self.model is None or self.model.alone is None or at < 0:
+        """How long a group ran alone, and the information of that time; None: never."""
+        column = int(self.column[group])
+        if self.model is None or self.model.alone is None or column < 0:
             return None
         moments = self.model.alone
-        alone_s, information_nats = float(moments.alone_s[at]), float(moments.information_nats[at])
+        alone_s, information_nats = (
+            float(moments.alone_s[column]),
+            float(moments.information_nats[column]),
+        )
         return AloneTime(alone_s, information_nats) if alone_s > 0 else None
 
     def flags(self, group: int) -> tuple[str, ...]:
-        at = int(self.column[group])
-        return ("not_separable",) if at >= 0 and self.partner[at] >= 0 else ()
+        column = int(self.column[group])
+        return ("not_separable",) if column >= 0 and self.partner[column] >= 0 else ()
 
     def notes(self, labels: Sequence[GroupLabel]) -> list[str]:
         """Names the groups whose powers cannot be separated."""
-        pairs = {tuple(sorted((a, int(b)))) for a, b in enumerate(self.partner) if b >= 0}
+        pairs = {
+            tuple(sorted((column_a, int(column_b))))
+            for column_a, column_b in enumerate(self.partner)
+            if column_b >= 0
+        }
         first = {int(column): g for g, column in reversed(list(enumerate(self.column)))}
         names = [
-            " and ".join(_name(labels[first[at]]) for at in pair)
+            " and ".join(_name(labels[first[column_index]]) for column_index in pair)
             for pair in sorted(pairs)
-            if all(at in first and first[at] < len(labels) for at in pair)
+            if all(
+                column_index in first and first[column_index] < len(labels) for column_index in pair
+            )
         ]
-        shown = [f"{name} always ran together: their power cannot be told apart" for name in names]
-        more = len(shown) - _MOST_NAMES
-        return shown[:_MOST_NAMES] + ([f"so did {more} more pairs"] if more > 0 else [])
+        sentences = [
+            f"{name} always ran together: their power cannot be told apart" for name in names
+        ]
+        more_pairs = len(sentences) - _MOST_NAMES
+        return sentences[:_MOST_NAMES] + (
+            [f"so did {more_pairs} more pairs"] if more_pairs > 0 else []
+        )
 
 
 def _partners(model: PowerModel) -> I64:
     """For each factor, the column it is most confused with; -1 if it can be separated."""
-    out = np.full(len(model.classes), -1, np.int64)
+    partner = np.full(len(model.classes), -1, np.int64)
     if not model.learned or len(model.classes) < 2:
-        return out
+        return partner
     # Covariance of the factors with the machine's coefficients held fixed. Otherwise the
-    # coefficients, which move all factors alike, would hide a confusion, or suggest one where only
-    # the sums with the coefficients are well known.
-    told = covariance(model.covariance)[model.fixed :, model.fixed :]
-    width = np.sqrt(np.maximum(np.diag(told), 1e-300))
-    alike = -told / np.outer(width, width)
-    np.fill_diagonal(alike, 1.0)
-    sigma = 1.0 / (width * np.sqrt(np.maximum(1.0 - alike.min(axis=1) ** 2, 1e-12)))
-    nearest = alike.argmin(axis=1)
-    together = (alike.min(axis=1) < _TOGETHER) & (sigma > _UNTOLD * model.spread)
-    out[together] = nearest[together]
-    return out
+    # coefficients, which move all factors alike, would hide confused pairs, or suggest some where
+    # only the sums with the coefficients are well known.
+    precision = covariance(model.covariance)[model.fixed :, model.fixed :]
+    width = np.sqrt(np.maximum(np.diag(precision), 1e-300))
+    partial_correlation = -precision / np.outer(width, width)
+    np.fill_diagonal(partial_correlation, 1.0)
+    sigma = 1.0 / (width * np.sqrt(np.maximum(1.0 - partial_correlation.min(axis=1) ** 2, 1e-12)))
+    nearest = partial_correlation.argmin(axis=1)
+    inseparable = (partial_correlation.min(axis=1) < _INSEPARABLE) & (
+        sigma > _UNKNOWN_SHARE * model.spread
+    )
+    partner[inseparable] = nearest[inseparable]
+    return partner
 
 
 def _name(label: GroupLabel) -> str:
@@ -138,7 +154,7 @@ def model_info(
 
 
 def _notes(ledger: Ledger, grade: str, total_errors: Mapping[str, float]) -> list[str]:
-    """What a reader must know to judge the intervals."""
+    """Notes that a reader needs to judge the intervals."""
     if not ledger.series:
         return ["no energy source: only CPU time and latency are known"]
     coefficients, notes = ledger.coefficients, []
@@ -158,28 +174,29 @@ def _notes(ledger: Ledger, grade: str, total_errors: Mapping[str, float]) -> lis
         )
     for domain, error in total_errors.items():
         if error > 0:
-            what = "total" if domain == ledger.main else f"total of {domain}"
-            notes.append(f"the {grade} {what} is taken to be within ±{error:.0%}")
+            name = "total" if domain == ledger.main else f"total of {domain}"
+            notes.append(f"the {grade} {name} is taken to be within ±{error:.0%}")
     if not ledger.used_counters:
         notes.append("no hardware counters: SMT and memory-bound work weigh like any CPU time")
         if "dram" in ledger.shown_names:
             notes.append("DRAM energy is split by CPU time: LLC misses were not counted")
-    notes += [f"{what} ({times} times)" for what, times in sorted(ledger.notes.items())]
+    notes += [f"{name} ({times} times)" for name, times in sorted(ledger.notes.items())]
     return notes
 
 
 def _learned_notes(ledger: Ledger, model: PowerModel) -> list[str]:
-    """Power at rest as learned, with its interval, and whether tails cannot be told from it."""
-    parts, untold = [], False
+    """Notes on the learned power at rest with its interval, and on tails that cannot be separated
+    from it."""
+    parts, tails_unknown = [], False
     for z, zone in enumerate(ledger.zones[ledger.main]):
         value, sigma = float(model.idle_w[z]), float(model.covariance[z, z]) ** 0.5
         tails_w = 0.0 if model.one_sided is None else max(-float(model.one_sided[z]), 0.0)
         low, high = max(value - math.hypot(Z95 * sigma, tails_w), 0.0), value + Z95 * sigma
         parts.append(f"{value:.2f} W [{low:.2f}, {high:.2f}] of {ledger.main} {zone.package}")
-        untold |= tails_w > _TAILS_UNTOLD * value
-    since = "calibration and windows" if ledger.coefficients.calibrated else "windows alone"
-    notes = [f"power at rest, learned from {since}: {'; '.join(parts)}"]
-    if untold:
+        tails_unknown |= tails_w > _TAILS_SHARE * value
+    source = "calibration and windows" if ledger.coefficients.calibrated else "windows alone"
+    notes = [f"power at rest, learned from {source}: {'; '.join(parts)}"]
+    if tails_unknown:
         notes.append(
             "the machine never slept for long: some of its power at rest may linger after queries, "
             "who would then draw more; a minute in which the machine idles would tell most"

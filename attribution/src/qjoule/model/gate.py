@@ -56,16 +56,16 @@ def parse_gates(texts: Sequence[str]) -> list[Gate]:
     """
     gates: list[Gate] = []
     for text in texts:
-        found = _FORM.fullmatch(text)
-        limit = float(found[2]) if found else 0.0
-        if found is None or not 0 < limit <= _LARGEST:
+        match = _FORM.fullmatch(text)
+        limit = float(match[2]) if match else 0.0
+        if match is None or not 0 < limit <= _LARGEST:
             raise UsageError(
                 f"--gate {text!r} is no gate: write METRIC <= RATIO, where METRIC is one of "
                 f"{', '.join(METRICS)}, and RATIO (B over A) is above 0 and at most {_LARGEST:g}"
             )
-        if any(gate.metric == found[1] for gate in gates):
-            raise UsageError(f"--gate {text!r}: {found[1]} has a limit already")
-        gates.append(Gate(found[1], limit))
+        if any(gate.metric == match[1] for gate in gates):
+            raise UsageError(f"--gate {text!r}: {match[1]} has a limit already")
+        gates.append(Gate(match[1], limit))
     return gates
 
 
@@ -79,34 +79,37 @@ def judge(gates: Sequence[Gate], sides: Sides, *, total: bool = False) -> list[G
     rows = [sides.total] if total else sides.rows
     ratios = sides.total_ratios if total else sides.ratios
     level = simultaneous(LEVEL, len(gates) * len(rows))
-    found = []
+    results = []
     for gate in gates:
-        of = ratios[gate.metric]
-        low, high = of.interval()
-        surely_above, more = of.interval(level)[0], of.more_runs(gate.limit, level)
+        log_ratios = ratios[gate.metric]
+        low, high = log_ratios.interval()
+        surely_above, more_runs = (
+            log_ratios.interval(level)[0],
+            log_ratios.more_runs(gate.limit, level),
+        )
         for i, row in enumerate(rows):
-            ratio = math.exp(of.estimate[i])
-            seen = GateResult(gate, row, ratio, (float(low[i]), float(high[i])), "not separable")
-            found.append(_judged(seen, float(surely_above[i]), float(more[i])))
-    return found
+            ratio = math.exp(log_ratios.estimate[i])
+            result = GateResult(gate, row, ratio, (float(low[i]), float(high[i])), "not separable")
+            results.append(_judged(result, float(surely_above[i]), float(more_runs[i])))
+    return results
 
 
-def _judged(seen: GateResult, surely_above: float, more_runs: float) -> GateResult:
-    """Returns `seen`, whose ratio and interval may be NaN, with its status and the reason."""
-    limit, interval = seen.gate.limit, seen.ci95
-    if seen.ratio is None or interval is None or math.isnan(seen.ratio):
-        what = "the latency" if seen.gate.metric == "latency" else "the energy or the latency"
-        return replace(seen, ratio=None, ci95=None, reason=f"{what} of a side is unknown")
+def _judged(result: GateResult, surely_above: float, more_runs: float) -> GateResult:
+    """Returns `result`, whose ratio and interval may be NaN, with its status and the reason."""
+    limit, interval = result.gate.limit, result.ci95
+    if result.ratio is None or interval is None or math.isnan(result.ratio):
+        figure = "the latency" if result.gate.metric == "latency" else "the energy or the latency"
+        return replace(result, ratio=None, ci95=None, reason=f"{figure} of a side is unknown")
     if math.isnan(interval[1]):
-        return replace(seen, ci95=None, reason=ONE_RUN)
+        return replace(result, ci95=None, reason=ONE_RUN)
     if interval[1] <= limit:
-        return replace(seen, status="passes")
+        return replace(result, status="passes")
     if surely_above > limit:
-        return replace(seen, status="regressed")
+        return replace(result, status="regressed")
     reason = "the interval reaches both sides of the limit"
     if interval[0] > limit:
         reason = "among so many statements and gates this may be chance"
-    return replace(seen, reason=reason, more_runs=more_runs)
+    return replace(result, reason=reason, more_runs=more_runs)
 
 
 def exit_code(results: Sequence[GateResult]) -> int:

@@ -32,8 +32,8 @@ class Form:
 
     `loss_share`: the share of its joules by which lost records may have changed them, at 95 %.
     `same_total_ci95`: the interval of its joules without the error of the total; None: not known.
-    `keys`: what else than the fingerprint the queries were grouped by; it is part of `name`.
-    `latency_parts_ns`: what the mean latency consists of, by part; empty: not recorded.
+    `keys`: grouping keys besides the fingerprint; they are part of `name`. `latency_parts_ns`: what
+    the mean latency consists of, by part; empty: not recorded.
     """
 
     name: str
@@ -106,8 +106,12 @@ def latency_change(base: Form, new: Form) -> tuple[str, float] | None:
 
     None: no part has changed, or they are not known.
     """
-    old, later = base.latency_parts_ns, new.latency_parts_ns
-    changes = [(part, later[part] - ns) for part, ns in old.items() if later.get(part, ns) != ns]
+    old_parts, new_parts = base.latency_parts_ns, new.latency_parts_ns
+    changes = [
+        (part, new_parts[part] - ns)
+        for part, ns in old_parts.items()
+        if new_parts.get(part, ns) != ns
+    ]
     return max(changes, key=lambda change: abs(change[1]), default=None)
 
 
@@ -125,8 +129,8 @@ def in_words(category: str) -> str:
     energy = {"green": "saves energy", "red": "costs energy"}.get(begin.partition(":")[0])
     if energy is None:
         return category
-    known = [word for word in (begin.partition(": ")[2], power) if "not separable" not in word]
-    return f"{energy}: {', '.join(filter(None, known))}".rstrip(": ")
+    separable = [word for word in (begin.partition(": ")[2], power) if "not separable" not in word]
+    return f"{energy}: {', '.join(filter(None, separable))}".rstrip(": ")
 
 
 def match(
@@ -136,14 +140,14 @@ def match(
 
     Raises `KeyError` with a name in a pair that does not exist.
     """
-    old = {form.name: form for form in base}
-    later = {form.name: form for form in new}
+    base_forms = {form.name: form for form in base}
+    new_forms = {form.name: form for form in new}
     if not pairs:
-        return [(form, later[name]) for name, form in old.items() if name in later]
-    for name, forms in [(a, old) for a, _ in pairs] + [(b, later) for _, b in pairs]:
+        return [(form, new_forms[name]) for name, form in base_forms.items() if name in new_forms]
+    for name, forms in [(a, base_forms) for a, _ in pairs] + [(b, new_forms) for _, b in pairs]:
         if name not in forms:
             raise KeyError(name)
-    return [(old[a], later[b]) for a, b in pairs]
+    return [(base_forms[a], new_forms[b]) for a, b in pairs]
 
 
 def _ratio(over: float | None, under: float | None) -> float | None:

@@ -37,12 +37,12 @@ class TotalErrors:
     def add(self, key: int, first: int, sigma_nj: F64) -> F64:
         """Adds the edge errors of windows `first` on, (n,); returns the slopes of T's variance by
         them, halved, (n,)."""
-        before = self._before(key, first)
-        beside = np.concatenate([[before], sigma_nj, [0.0]])
-        slopes = 2.0 * sigma_nj - beside[:-2] - beside[2:]
-        self.random_nj2 += float(sigma_nj @ slopes) - before * float(sigma_nj[0])
-        begin = self._edges[key][:2] if key in self._edges else (first, float(sigma_nj[0]))
-        self._edges[key] = (*begin, first + len(sigma_nj) - 1, float(sigma_nj[-1]))
+        previous_nj = self._before(key, first)
+        neighbours = np.concatenate([[previous_nj], sigma_nj, [0.0]])
+        slopes = 2.0 * sigma_nj - neighbours[:-2] - neighbours[2:]
+        self.random_nj2 += float(sigma_nj @ slopes) - previous_nj * float(sigma_nj[0])
+        first_edge = self._edges[key][:2] if key in self._edges else (first, float(sigma_nj[0]))
+        self._edges[key] = (*first_edge, first + len(sigma_nj) - 1, float(sigma_nj[-1]))
         return np.asarray(slopes)
 
     def _before(self, key: int, first: int) -> float:
@@ -57,18 +57,18 @@ class TotalErrors:
         self.model_nj += later.model_nj
         joints = {}
         for key, (first, x, last, last_x) in later._edges.items():
-            if before := self._before(key, first):
-                joints[key] = first, x, before
-                self.random_nj2 -= 2.0 * x * before
-            begin = self._edges[key][:2] if key in self._edges else (first, x)
-            self._edges[key] = (*begin, last, last_x)
+            if previous_nj := self._before(key, first):
+                joints[key] = first, x, previous_nj
+                self.random_nj2 -= 2.0 * x * previous_nj
+            first_edge = self._edges[key][:2] if key in self._edges else (first, x)
+            self._edges[key] = (*first_edge, last, last_x)
         return joints
 
 
 @dataclass(frozen=True)
 class ShareSigma:
-    """What a block's model leaves open of n groups' shares: `share` (n,) in the block, `sigma_nj`
-    (n,) the standard error of E - s T, and that of T."""
+    """The model's errors of n groups' shares in a block: `share` (n,), `sigma_nj` (n,), the
+    standard error of E - s T, and `total_nj`, that of T."""
 
     share: F64
     sigma_nj: F64
@@ -83,10 +83,10 @@ class GroupErrors:
     model_nj: F64 = field(default_factory=lambda: np.zeros(0))  #: standard error
     scaled_nj: F64 = field(default_factory=lambda: np.zeros(0))  #: 95 %, of multiplexed counters
     loss_nj: F64 = field(default_factory=lambda: np.zeros(0))
-    rest_nj: F64 = field(default_factory=lambda: np.zeros(0))  #: what may be unknown power at rest
-    #: What idle may have of tails, 95 %: the energy may be so much more, or less if negative.
+    rest_nj: F64 = field(default_factory=lambda: np.zeros(0))  #: may be power at rest
+    #: Tails that idle may contain, 95 %: the energy may be higher by this, or lower if negative.
     tails_nj: F64 = field(default_factory=lambda: np.zeros(0))
-    down_nj: F64 = field(default_factory=lambda: np.zeros(0))  #: of what can only be less, 95 %
+    down_nj: F64 = field(default_factory=lambda: np.zeros(0))  #: one-sided, 95 %
     up_nj: F64 = field(default_factory=lambda: np.zeros(0))
     share_model_nj: F64 = field(default_factory=lambda: np.zeros(0))  #: of E - s T, by blocks
     #: The model's standard error of T by blocks, times the group's share in the block, or its
@@ -121,8 +121,8 @@ class GroupErrors:
         adjacent windows share an edge. One window alone has sigma/E = (T/W) sqrt(1/6).
         """
         size = len(self.random_nj2)
-        last_x, last_window = _of(self._last, key, size)
-        first_x, first_window = _of(self._first, key, size)
+        last_x, last_window = _series_edges(self._last, key, size)
+        first_x, first_window = _series_edges(self._first, key, size)
         # Windows are in order. Short integers are sorted by radix.
         order = np.argsort(group.astype(np.uint16) if size <= 1 << 16 else group, kind="stable")
         w, g, x = window[order], group[order], sigma_nj[order]
@@ -133,21 +133,21 @@ class GroupErrors:
         shared_edge = np.where(before_w == w - 1, before_x, 0.0)
         self.random_nj2 += np.bincount(g, 2 * x * x - 2 * x * shared_edge, minlength=size)
         self._add_beside(key, window, group, sigma_nj)
-        ends = np.append(firsts[1:], len(g)) - 1 if len(g) else firsts
-        new = firsts[last_window[g[firsts]] == _NO_WINDOW]
-        first_window[g[new]], first_x[g[new]] = w[new], x[new]
-        last_window[g[ends]], last_x[g[ends]] = w[ends], x[ends]
+        last_rows = np.append(firsts[1:], len(g)) - 1 if len(g) else firsts
+        new_rows = firsts[last_window[g[firsts]] == _NO_WINDOW]
+        first_window[g[new_rows]], first_x[g[new_rows]] = w[new_rows], x[new_rows]
+        last_window[g[last_rows]], last_x[g[last_rows]] = w[last_rows], x[last_rows]
 
     def _add_beside(self, key: int, window: I64, group: I64, sigma_nj: F64) -> None:
         """Adds the covariance of the groups' edge errors with those of all owners together."""
         if not len(window):
             return
         first, size = int(window[0]), len(self.random_nj2)
-        last_x, last_window = _of(self._last, key, size)
-        whole = np.bincount(window - first, sigma_nj).astype(np.float64)
-        slopes = self.total.add(key, first, whole)
+        last_x, last_window = _series_edges(self._last, key, size)
+        window_nj = np.bincount(window - first, sigma_nj).astype(np.float64)
+        slopes = self.total.add(key, first, window_nj)
         self.beside_nj2 += np.bincount(group, sigma_nj * slopes[window - first], minlength=size)
-        self.beside_nj2 -= np.where(last_window == first - 1, last_x * whole[0], 0.0)
+        self.beside_nj2 -= np.where(last_window == first - 1, last_x * window_nj[0], 0.0)
 
     def merge(self, later: GroupErrors) -> None:
         """Adds the sums of windows that follow these, made apart by `add_random` and `add`."""
@@ -156,19 +156,19 @@ class GroupErrors:
         for name in (*_SQUARES, *_SUMS):
             total: F64 = getattr(self, name)
             total[:count] += getattr(later, name)
-        for key, (first, whole, before) in self.total.merge(later.total).items():
+        for key, (first, edge_nj, previous_nj) in self.total.merge(later.total).items():
             later_x, later_window = later._first[key]
-            here_x, here_window = _of(self._last, key, len(self.random_nj2))
-            self.beside_nj2[:count] -= np.where(later_window == first, later_x * before, 0.0)
-            self.beside_nj2 -= np.where(here_window == first - 1, here_x * whole, 0.0)
+            here_x, here_window = _series_edges(self._last, key, len(self.random_nj2))
+            self.beside_nj2[:count] -= np.where(later_window == first, later_x * previous_nj, 0.0)
+            self.beside_nj2 -= np.where(here_window == first - 1, here_x * edge_nj, 0.0)
         for key, (x, window) in later._last.items():
             first_x, first_window = later._first[key]
-            last_x, last_window = _of(self._last, key, len(self.random_nj2))
+            last_x, last_window = _series_edges(self._last, key, len(self.random_nj2))
             adjacent = (first_window >= 0) & (last_window[:count] == first_window - 1)
             edge_nj2 = np.where(adjacent, 2 * first_x * last_x[:count], 0.0)
             self.random_nj2[:count] -= edge_nj2
-            known = np.flatnonzero(window != _NO_WINDOW)
-            last_x[known], last_window[known] = x[known], window[known]
+            has_window = np.flatnonzero(window != _NO_WINDOW)
+            last_x[has_window], last_window[has_window] = x[has_window], window[has_window]
 
     def add(self, name: str, group: I64, value_nj: F64) -> None:
         """Adds to one of the systematic sums."""
@@ -188,14 +188,14 @@ class GroupErrors:
             total[source] = 0.0
 
     def move_common(self, source: I64, target: I64, part: F64) -> None:
-        """Of the groups `source` together, `part` (n,) of the energy goes to groups `target` (n,):
-        so does that part of what their shares have in common with the total."""
-        left = max(1.0 - float(part.sum()), 0.0)
+        """Moves `common_nj` and `common_nj2` of the groups `source` to the groups `target` (n,),
+        which get the part `part` (n,) of their energy."""
+        remaining = max(1.0 - float(part.sum()), 0.0)
         for name, power in (("common_nj", 1), ("common_nj2", 2)):
             total: F64 = getattr(self, name)
             root = float((np.maximum(total[source], 0.0) ** (1 / power)).sum())
             total[target] += (part * root) ** power
-            total[source] *= left**power
+            total[source] *= remaining**power
 
     def renumber(self, renumbering: Renumbering) -> None:
         """Renumbers the groups. Errors of groups that are merged are treated as fully
@@ -209,10 +209,10 @@ class GroupErrors:
             setattr(self, name, renumbering.sums(getattr(self, name)))
         for key, (x, window) in self._last.items():
             last = np.full(renumbering.groups, _NO_WINDOW, np.int64)
-            alone = ~renumbering.shared
-            mine = renumbering.first[alone]
-            known = mine < len(window)
-            last[np.flatnonzero(alone)[known]] = window[mine[known]]
+            unmerged = ~renumbering.shared
+            first_number = renumbering.first[unmerged]
+            has_window = first_number < len(window)
+            last[np.flatnonzero(unmerged)[has_window]] = window[first_number[has_window]]
             self._last[key] = renumbering.sums(x), last
         self._first.clear()  # of use only until the sums are merged
 
@@ -251,49 +251,52 @@ class GroupErrors:
     def of_shares(self, energy_nj: I64, *, record_loss: float = 0.0) -> EnergyErrors[F64]:
         """The errors of E - s T, (groups,): divided by T, they are those of the groups' shares."""
         energy = energy_nj.astype(np.float64)
-        whole = max(float(energy.sum()), 1.0)
-        share = energy / whole
+        total_nj = max(float(energy.sum()), 1.0)
+        share = energy / total_nj
         random = self.random_nj2 - 2.0 * share * self.beside_nj2
         random += share**2 * self.total.random_nj2
-        # In a block where the group's share differs from that of all blocks, an error of T moves
-        # its share. Which sign that has in other blocks is unknown: all of them add up, at most.
-        apart = self.common_nj2 - 2.0 * share * self.common_nj + share**2 * self.total.model_nj
-        of_blocks = np.sqrt(self.total.model_nj * np.maximum(apart, 0.0))
-        # Lost time belonged to one owner or to another: to this one at most twice what is expected.
+        # In a block where the group's share differs from that over all blocks, an error of T moves
+        # its share. The signs in different blocks are unknown, so the absolute errors add up.
+        difference2 = (
+            self.common_nj2 - 2.0 * share * self.common_nj + share**2 * self.total.model_nj
+        )
+        block_nj = np.sqrt(self.total.model_nj * np.maximum(difference2, 0.0))
+        # Lost time belonged to some owner: this one may own none of it, or twice the expected part.
         lost_nj = float(self.loss_nj.sum())
         shift = self.loss_nj - share * lost_nj
-        either = np.minimum(self.loss_nj, lost_nj - self.loss_nj)
-        # Unknown power at rest is in all groups' energy alike, so it is taken off of all at once.
-        without = np.maximum(energy - self.rest_nj, 0.0)
-        moved = without / max(float(without.sum()), 1.0) * whole - energy
-        none = np.zeros(len(energy))
+        symmetric_nj = np.minimum(self.loss_nj, lost_nj - self.loss_nj)
+        # Unknown power at rest is in the energy of all groups, so it is subtracted from all at
+        # once.
+        above_rest = np.maximum(energy - self.rest_nj, 0.0)
+        shifted = above_rest / max(float(above_rest.sum()), 1.0) * total_nj - energy
+        zeros = np.zeros(len(energy))
         return EnergyErrors(
             np.maximum(random, 0.0),
-            self.share_model_nj + of_blocks,
+            self.share_model_nj + block_nj,
             self.scaled_nj.copy(),
-            none,
-            none.copy(),
-            np.float64(record_loss) * np.minimum(energy, whole - energy),
-            np.maximum(either - shift, 0.0) + np.maximum(-moved, 0.0) + self.down_nj,
-            np.maximum(either + shift, 0.0) + np.maximum(moved, 0.0) + self.up_nj,
+            zeros,
+            zeros.copy(),
+            np.float64(record_loss) * np.minimum(energy, total_nj - energy),
+            np.maximum(symmetric_nj - shift, 0.0) + np.maximum(-shifted, 0.0) + self.down_nj,
+            np.maximum(symmetric_nj + shift, 0.0) + np.maximum(shifted, 0.0) + self.up_nj,
         )
 
     def of_total(
         self, energy_nj: I64, *, total_error: float = 0.0, record_loss: float = 0.0
     ) -> RowErrors:
         """The errors of T."""
-        whole = float(energy_nj.sum())
+        total_nj = float(energy_nj.sum())
         return EnergyErrors(
             self.total.random_nj2,
             self.total.model_nj,
             0.0,
-            total_error * whole,
+            total_error * total_nj,
             float(self.loss_nj.sum()),
-            record_loss * whole,
+            record_loss * total_nj,
             float(self.rest_nj.sum()) + max(-float(self.tails_nj.sum()), 0.0),
             max(float(self.tails_nj.sum()), 0.0),
         )
 
 
-def _of(edges: dict[int, tuple[F64, I64]], key: int, groups: int) -> tuple[F64, I64]:
+def _series_edges(edges: dict[int, tuple[F64, I64]], key: int, groups: int) -> tuple[F64, I64]:
     return edges.setdefault(key, (np.zeros(groups), np.full(groups, _NO_WINDOW, np.int64)))

@@ -109,8 +109,10 @@ def impact(
     """
     ends = (energy_nj, *ci95_nj)
     kwh = [nj / NJ_PER_KWH * factors.pue for nj in ends]
-    cost = [one * factors.price.per_kwh for one in kwh] if factors.price else None
-    operational = [one * factors.carbon.per_kwh for one in kwh] if factors.carbon else None
+    cost = [energy_kwh * factors.price.per_kwh for energy_kwh in kwh] if factors.price else None
+    operational = (
+        [energy_kwh * factors.carbon.per_kwh for energy_kwh in kwh] if factors.carbon else None
+    )
     embodied = None
     if factors.embodied:
         shares = [min(nj / measured_nj, 1.0) if measured_nj else 0.0 for nj in ends]
@@ -166,9 +168,9 @@ def mean_factor(steps: Steps, boundaries_ns: I64, energy_nj: F64) -> float:
     return float(np.average(steps.at(middles), weights=weights))
 
 
-def embodied_grams(given: float, *, per_hour: bool, duration_s: float) -> float:
+def embodied_grams(amount: float, *, per_hour: bool, duration_s: float) -> float:
     """M over the traces: a total is used as given, a rate is multiplied by their duration."""
-    return given * duration_s / 3600 if per_hour else given
+    return amount * duration_s / 3600 if per_hour else amount
 
 
 def parse_series(text: str, column: str, where: str) -> Steps:
@@ -228,14 +230,14 @@ def _step(times: list[int], lines: list[int], where: str) -> int:
     if len(times) < 2:
         raise QjouleError(f"{where}: fewer than two times: give a constant instead")
     steps = [later - earlier for earlier, later in pairwise(times)]
-    usual = int(np.median(steps))
+    usual_ns = int(np.median(steps))
     for line, step in zip(lines[1:], steps, strict=True):
         if step <= 0:
             raise QjouleError(f"{where}, line {line}: its time is not after that of the line above")
     for line, step in zip(lines[1:], steps, strict=True):
-        if step > _GAP * usual:
+        if step > _GAP * usual_ns:
             raise QjouleError(
                 f"{where}, line {line}: a gap of {step / 1e9:,.0f} s before it, where other times "
-                f"are {usual / 1e9:,.0f} s apart"
+                f"are {usual_ns / 1e9:,.0f} s apart"
             )
-    return usual
+    return usual_ns

@@ -47,10 +47,12 @@ class EnergyErrors(Generic[_V]):
         variance = np.maximum(self.random_nj2, 0.0) + self.model_nj**2
         total_nj = self.total_nj if absolute else 0.0
         # Lost energy is added to what was seen: none of it, the expected amount, or twice that.
-        half = np.sqrt(Z95**2 * variance + self.scaled_nj**2 + total_nj**2 + self.loss_nj**2)
-        middle = energy_nj + self.loss_nj
-        low = middle - half - self.unnamed_nj - self.down_nj
-        high = middle + half + self.unnamed_nj + self.up_nj
+        half_width_nj = np.sqrt(
+            Z95**2 * variance + self.scaled_nj**2 + total_nj**2 + self.loss_nj**2
+        )
+        middle_nj = energy_nj + self.loss_nj
+        low = middle_nj - half_width_nj - self.unnamed_nj - self.down_nj
+        high = middle_nj + half_width_nj + self.unnamed_nj + self.up_nj
         return cast(_V, np.floor(np.maximum(low, 0.0))), cast(_V, np.ceil(high))
 
     def each(self) -> list[RowErrors]:

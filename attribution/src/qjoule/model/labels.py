@@ -31,7 +31,7 @@ FORGOTTEN_ROLES = "(forgotten threads)"
 
 
 def stands_for_no_text(text: str) -> bool:
-    """Whether it takes the place of the text of statements whose text is not known."""
+    """Whether `text` is a placeholder for statements of unknown text."""
     return text.startswith((PREPARED_BEFORE[:-1], TEXT_LOST[:-1]))
 
 

@@ -79,7 +79,7 @@ class Latencies:
     _rounded: Bool = field(default_factory=lambda: np.zeros(0, bool))
     _counts: list[_Counts] = field(default_factory=list)
     _waits_ns: I64 = field(default_factory=lambda: np.zeros((0, 1 + WAITS), np.int64))
-    _waiting: int = 0  #: rows that were appended since the first of `_counts` was made
+    _waiting: int = 0  #: rows appended since the last merge
 
     def add_waits(self, group: I64, waits_ns: I64) -> None:
         """Takes one row per query whose waits are recorded: columns as in `CallStats`."""
@@ -115,22 +115,24 @@ class Latencies:
 
         A quantile is the smallest latency that at least that share of the queries does not exceed.
         """
-        whole = self if group_of is None else self._regrouped(group_of)
-        whole._merge()
-        (counts,) = whole._counts
+        regrouped = self if group_of is None else self._regrouped(group_of)
+        regrouped._merge()
+        (counts,) = regrouped._counts
         stats = CallStats.none(groups)
-        stats.waits_ns[:] = _grown(whole._waits_ns, groups)[:groups]
-        stats.calls[:] = _grown(whole._calls, groups).astype(np.int64)
+        stats.waits_ns[:] = _grown(regrouped._waits_ns, groups)[:groups]
+        stats.calls[:] = _grown(regrouped._calls, groups).astype(np.int64)
         count = np.bincount(counts.group, counts.count, groups).astype(np.int64)
         stats.timed[:] = count
-        some = np.flatnonzero(count)
-        stats.latency_ns_mean[some] = whole._total_ns[some] / count[some]
-        running = np.cumsum(counts.count)
-        before = (np.cumsum(count) - count)[some]
+        timed_groups = np.flatnonzero(count)
+        stats.latency_ns_mean[timed_groups] = (
+            regrouped._total_ns[timed_groups] / count[timed_groups]
+        )
+        cumulative = np.cumsum(counts.count)
+        before_group = (np.cumsum(count) - count)[timed_groups]
         for i, q in enumerate(QUANTILES):
-            rank = np.maximum(np.ceil(q * count[some]).astype(np.int64), 1)
-            row = np.searchsorted(running, before + rank)
-            stats.latency_ns_quantiles[some, i] = counts.latency_ns[row]
+            rank = np.maximum(np.ceil(q * count[timed_groups]).astype(np.int64), 1)
+            row = np.searchsorted(cumulative, before_group + rank)
+            stats.latency_ns_quantiles[timed_groups, i] = counts.latency_ns[row]
         return stats
 
     def _append(self, counts: _Counts) -> None:
@@ -140,9 +142,9 @@ class Latencies:
     def _merge(self) -> None:
         """Joins all counts; latencies of groups that have too many distinct ones are rounded
         from now on."""
-        nothing = np.zeros(0, np.int64)
+        empty = np.zeros(0, np.int64)
         groups, latencies_ns, numbers = (
-            np.concatenate([getattr(one, name) for one in self._counts] or [nothing])
+            np.concatenate([getattr(counts, name) for counts in self._counts] or [empty])
             for name in ("group", "latency_ns", "count")
         )
         order = _order(groups, latencies_ns)
@@ -165,7 +167,10 @@ class Latencies:
             np.bincount(target, self._calls, size).astype(np.float64),
             np.bincount(target, self._total_ns, size).astype(np.float64),
             np.bincount(target, self._rounded, size) > 0,
-            [_Counts(target[one.group], one.latency_ns, one.count) for one in self._counts],
+            [
+                _Counts(target[counts.group], counts.latency_ns, counts.count)
+                for counts in self._counts
+            ],
             waits_ns,
         )
 
@@ -198,16 +203,16 @@ def _buckets(group: I64, latency_ns: I64) -> _Counts:
     # A float64 begins with its exponent, so its upper bits are the number of the bucket.
     bits = latency_ns.astype(np.float64).view(np.int64) >> _DROPPED
     bits = np.maximum(bits, _ZERO)  # 0 comes right before 1
-    least = int(bits.min()) if len(bits) else _ZERO
-    size = int(bits.max(initial=least)) - least + 1
-    joint = group * size + (bits - least)
+    lowest = int(bits.min()) if len(bits) else _ZERO
+    size = int(bits.max(initial=lowest)) - lowest + 1
+    joint = group * size + (bits - lowest)
     if int(joint.max(initial=0)) < max(4 * len(joint), _TABLE_SIZE):
         counts = np.bincount(joint)
         bucket = np.flatnonzero(counts)
         count = counts[bucket]
     else:
         bucket, count = np.unique(joint, return_counts=True)
-    low = ((bucket % size + least) << _DROPPED).view(np.float64).astype(np.int64)
+    low = ((bucket % size + lowest) << _DROPPED).view(np.float64).astype(np.int64)
     return _Counts(bucket // size, _rounded(low), count.astype(np.int64))
 
 
@@ -251,17 +256,17 @@ def from_histograms(calls: I64, latency_ns: F64, histogram: npt.NDArray[np.integ
     stats = replace(CallStats.none(len(calls)), histogram=histogram.astype(np.int64))
     stats.calls[:] = calls
     count = histogram.sum(axis=1)
-    some = (count > 0) & (calls > 0)
-    stats.timed[some] = count[some]
-    stats.latency_ns_mean[some] = latency_ns[some] / count[some]
-    running = np.cumsum(histogram, axis=1)
+    is_timed = (count > 0) & (calls > 0)
+    stats.timed[is_timed] = count[is_timed]
+    stats.latency_ns_mean[is_timed] = latency_ns[is_timed] / count[is_timed]
+    cumulative = np.cumsum(histogram, axis=1)
     edges = bucket_edges_ns()
-    rows = np.flatnonzero(some)
+    rows = np.flatnonzero(is_timed)
     for i, q in enumerate(QUANTILES):
         rank = np.ceil(q * count[rows])
-        bucket = (running[rows] < rank[:, None]).sum(axis=1)
+        bucket = (cumulative[rows] < rank[:, None]).sum(axis=1)
         inside = histogram[rows, bucket]
-        below = running[rows, bucket] - inside
+        below = cumulative[rows, bucket] - inside
         part = (rank - below) / np.maximum(inside, 1)
         stats.latency_ns_quantiles[rows, i] = edges[bucket] * (
             (edges[bucket + 1] / edges[bucket]) ** part

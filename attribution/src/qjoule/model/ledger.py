@@ -41,8 +41,8 @@ def main_domain(names: Sequence[str]) -> str:
 class Ledger:
     """Sums over window batches. `series` must be those of every batch.
 
-    `period_ns`: how often the counters are updated; 0 if they are computed when read. `class_of`:
-    maps groups to the classes of the factors in `add`'s models.
+    `period_ns`: update period of the counters; 0 if they are computed when read. `class_of`: maps
+    groups to the classes of the factors in `add`'s models.
     """
 
     series: tuple[Series, ...]
@@ -141,15 +141,15 @@ class Ledger:
             self.grow(int(batch.entries.group.max(initial=-1)) + 1)
             self._add_time(batch)
             self._add_causes(batch.energy)
-        none = np.zeros(0, np.int64)
-        present = np.unique(np.concatenate([none, *(b.entries.group for b in batches)]))
+        no_groups = np.zeros(0, np.int64)
+        present = np.unique(np.concatenate([no_groups, *(b.entries.group for b in batches)]))
         splits: list[dict[int, Split]] = [{} for _ in batches]
         for domain in self.domain_names:
             block = self._block_split(domain, batches, models.get(domain), present)
-            for batch, found in zip(batches, splits, strict=True):
-                found.update(block.add(batch))
+            for batch, batch_splits in zip(batches, splits, strict=True):
+                batch_splits.update(block.add(batch))
             block.close()
-        return [[found[s] for s in range(len(self.series))] for found in splits]
+        return [[batch_splits[s] for s in range(len(self.series))] for batch_splits in splits]
 
     def _block_split(
         self,
@@ -158,16 +158,18 @@ class Ledger:
         model: PowerModel | None,
         groups: I64,
     ) -> BlockSplit:
-        weights, places = self.coefficients.of(domain), self.zones[domain]
+        weights, domain_zones = self.coefficients.of(domain), self.zones[domain]
         counters = any(by_counters(batch.entries, weights) for batch in batches)
-        packages = [zone.package for zone in places]
+        packages = [zone.package for zone in domain_zones]
         model = model or PowerModel.of(self.coefficients, domain, packages, counters=counters)
         if domain == self.main:
             self.used_counters |= counters
         self.models[domain] = model
-        slow = slow_of([self.series[s] for zone in places for s in zone.series])
+        slow = slow_of([self.series[s] for zone in domain_zones for s in zone.series])
         period_ns = 0 if slow else self.period_ns  # a slow counter's half widths suffice
-        terms = DomainTerms(domain, self.series, tuple(places), self.idle, period_ns, self.class_of)
+        terms = DomainTerms(
+            domain, self.series, tuple(domain_zones), self.idle, period_ns, self.class_of
+        )
         watch = self.watch if domain == self.main else None
         return BlockSplit(terms, self.domains[domain], model, groups, self.spans, watch=watch)
 
@@ -188,12 +190,12 @@ class Ledger:
 
     def copy(self) -> Ledger:
         """An independent copy with the same sums."""
-        out = copy.copy(self)
+        duplicate = copy.copy(self)
         for name in (*_OF_GROUPS, "causes", "models", "notes", "flags"):
-            setattr(out, name, copy.copy(getattr(self, name)))
-        out.domains = copy.deepcopy(self.domains)
-        out.spans = self.spans.copy() if self.spans else None
-        return out
+            setattr(duplicate, name, copy.copy(getattr(self, name)))
+        duplicate.domains = copy.deepcopy(self.domains)
+        duplicate.spans = self.spans.copy() if self.spans else None
+        return duplicate
 
     def move(self, source: int, target: int) -> None:
         """Moves the energy, time and errors of group `source` to group `target`."""
@@ -216,7 +218,7 @@ class Ledger:
             domain.energy_nj = renumbering.sums(domain.energy_nj)
             domain.shared_nj = renumbering.sums(domain.shared_nj)
             domain.errors.renumber(renumbering)
-        self.models = {name: one.renumbered(renumbering) for name, one in self.models.items()}
+        self.models = {name: model.renumbered(renumbering) for name, model in self.models.items()}
         if self.spans:
             self.spans.renumber(renumbering)
 
@@ -234,8 +236,8 @@ class Ledger:
     ) -> EnergyErrors[F64]:
         """The errors that make up those intervals, and that of the total, (groups,).
 
-        `total_error`: its relative 95 % error. `estimated`: from the load alone, so that even who
-        ran alone is known no better than by its weight.
+        `total_error`: its relative 95 % error. `estimated`: the total is estimated from the load
+        alone, so times of a group alone add no information beyond its weight.
         """
         sums = self.domains[domain]
         parts = sums.errors.parts(sums.energy_nj, total_error=total_error, record_loss=record_loss)
@@ -253,8 +255,8 @@ class Ledger:
             return parts
         energy = sums.energy_nj.astype(np.float64)
         share = energy / max(float(energy.sum()), 1.0)
-        others2 = (energy**2).sum() - energy**2
-        of_weight_nj = np.sqrt(((1.0 - share) * energy) ** 2 + share**2 * others2)
+        others_energy2 = (energy**2).sum() - energy**2
+        of_weight_nj = np.sqrt(((1.0 - share) * energy) ** 2 + share**2 * others_energy2)
         of_weight_nj *= self.models[self.main].spread
         return replace(parts, model_nj=np.maximum(parts.model_nj, of_weight_nj))
 
@@ -282,7 +284,7 @@ class Ledger:
             self.window_ns_max = max(self.window_ns_max, longest_ns)
 
     def _add_causes(self, energy: WindowEnergy) -> None:
-        unknown = np.zeros(energy.cause.shape[1], bool)
+        unattributed = np.zeros(energy.cause.shape[1], bool)
         for s, series in enumerate(self.series):
             prefix = "" if series.domain == self.main else f"{series.domain} "
             for cause, count in zip(*np.unique(energy.cause[s], return_counts=True), strict=True):
@@ -290,5 +292,5 @@ class Ledger:
                     self.causes[prefix + Cause(int(cause)).name.lower()] += int(count)
             if series.domain == self.main:
                 cause = energy.cause[s]
-                unknown |= (cause > Cause.EDGE) & (cause != Cause.PART)
-        self.unattributed += int(unknown.sum())
+                unattributed |= (cause > Cause.EDGE) & (cause != Cause.PART)
+        self.unattributed += int(unattributed.sum())

@@ -25,9 +25,9 @@ from qjoule.model.energy import Bool
 #: Ridge on the scaled normal equations; makes them solvable where features are collinear.
 _RIDGE = 1e-10
 _PIVOTS = 20
-PARTNERS_MAX = 12  #: quantities whose sign is considered per end; ignoring others only widens
+PARTNERS_MAX = 12  #: quantities whose sign is considered per end; fewer only widen it
 _STEPS_MAX = 12  #: each step ends outside of the interval's end, but closer to it
-_CLOSE = 1e-3  #: of a standard error
+_TOLERANCE = 1e-3  #: of a standard error
 
 
 @dataclass(frozen=True)
@@ -50,56 +50,56 @@ def optima(grams: F64, moments: F64) -> Optimum:
     Raises `LinAlgError` if a gram is not positive definite because rounding destroyed its
     information.
     """
-    plain, scale = _scaled(grams)
-    if not np.isfinite(plain).all():
+    scaled, scale = _scaled(grams)
+    if not np.isfinite(scaled).all():
         raise np.linalg.LinAlgError("not finite")
-    np.linalg.cholesky(plain)  # raises
+    np.linalg.cholesky(scaled)  # raises
     target = moments / scale
-    size = plain.shape[1]
-    identity = np.broadcast_to(np.eye(size), plain.shape)
-    right = np.concatenate([target[:, :, None], identity], axis=2)
-    solved = np.asarray(np.linalg.solve(plain, right), np.float64)
+    size = scaled.shape[1]
+    identity = np.broadcast_to(np.eye(size), scaled.shape)
+    right_side = np.concatenate([target[:, :, None], identity], axis=2)
+    solved = np.asarray(np.linalg.solve(scaled, right_side), np.float64)
     free, inverse = solved[:, :, 0], solved[:, :, 1:]
     value, zero = np.empty_like(free), free[0] < 0
-    for i, one in enumerate(zip(plain, target, free, inverse, strict=True)):
+    for i, problem in enumerate(zip(scaled, target, free, inverse, strict=True)):
         # In similar problems, usually the same parameters are 0.
-        value[i] = _nonnegative(*one, zero)
+        value[i] = _nonnegative(*problem, zero)
         zero = value[i] == 0
     covariances = inverse / (scale[:, :, None] * scale[:, None, :])
     return Optimum(
         free / scale,
         value / scale,
         (covariances + covariances.transpose(0, 2, 1)) / 2,
-        np.linalg.slogdet(plain)[1] + 2.0 * np.log(scale).sum(axis=1),
+        np.linalg.slogdet(scaled)[1] + 2.0 * np.log(scale).sum(axis=1),
     )
 
 
 def solve_nonnegative(gram: F64, moment: F64) -> F64:
     """argmin theta' gram theta - 2 moment' theta over theta >= 0, of a symmetric `gram` >= 0."""
-    plain, scale = _scaled(gram)
+    scaled, scale = _scaled(gram)
     target = moment / scale
-    free: F64 = np.linalg.solve(plain, target).astype(np.float64, copy=False)
+    free: F64 = np.linalg.solve(scaled, target).astype(np.float64, copy=False)
     if (free < 0).any():
-        inverse: F64 = np.linalg.inv(plain).astype(np.float64, copy=False)
-        free = _nonnegative(plain, target, free, inverse, free < 0)
+        inverse: F64 = np.linalg.inv(scaled).astype(np.float64, copy=False)
+        free = _nonnegative(scaled, target, free, inverse, free < 0)
     return np.asarray(free / scale)
 
 
 def covariance(gram: F64) -> F64:
     """Inverse of `gram`."""
-    plain, scale = _scaled(gram)
-    out: F64 = np.linalg.inv(plain) / np.outer(scale, scale)
-    return (out + out.T) / 2
+    scaled, scale = _scaled(gram)
+    inverse: F64 = np.linalg.inv(scaled) / np.outer(scale, scale)
+    return (inverse + inverse.T) / 2
 
 
 def _scaled(gram: F64) -> tuple[F64, F64]:
     """Grams (..., p, p) with a unit diagonal and a small ridge, and the scale (..., p) of each."""
     diagonal = np.diagonal(gram, axis1=-2, axis2=-1)
     scale = np.sqrt(np.where(diagonal > 0, diagonal, 1.0))
-    plain = gram / (scale[..., :, None] * scale[..., None, :])
-    at = np.arange(gram.shape[-1])
-    plain[..., at, at] += _RIDGE
-    return plain, scale
+    scaled = gram / (scale[..., :, None] * scale[..., None, :])
+    index = np.arange(gram.shape[-1])
+    scaled[..., index, index] += _RIDGE
+    return scaled, scale
 
 
 def _nonnegative(gram: F64, moment: F64, free: F64, inverse: F64, zero: Bool) -> F64:
@@ -116,16 +116,16 @@ def _nonnegative(gram: F64, moment: F64, free: F64, inverse: F64, zero: Bool) ->
         pull[zero] = np.linalg.solve(inverse[zero][:, zero], free[zero])
         below = (free - inverse @ pull < 0) & ~zero
         if not below.any() and (pull <= 0).all():
-            out = np.zeros(len(free))
-            out[~zero] = np.linalg.solve(gram[~zero][:, ~zero], moment[~zero])
-            return np.maximum(out, 0.0)
+            value = np.zeros(len(free))
+            value[~zero] = np.linalg.solve(gram[~zero][:, ~zero], moment[~zero])
+            return np.maximum(value, 0.0)
         zero = (zero | below) & ~(pull > 0)
     from scipy.optimize import nnls  # noqa: PLC0415 - slow to import, and seldom needed
 
     root = _root(gram)
     target = np.linalg.lstsq(root, moment, rcond=None)[0]
-    found: F64 = nnls(root.T, target)[0]
-    return found
+    value_of: F64 = nnls(root.T, target)[0]
+    return value_of
 
 
 def _root(gram: F64) -> F64:
@@ -143,9 +143,9 @@ def least(centre: F64, covariance: F64) -> tuple[F64, float]:
     # Slow to import, and few servers need it.
     from scipy.optimize import nnls  # noqa: PLC0415
 
-    rows = _rows(covariance)
-    found, off = nnls(rows, rows @ centre)
-    return found.astype(np.float64), float(off) ** 2
+    whitening = _whitening(covariance)
+    value, distance = nnls(whitening, whitening @ centre)
+    return value.astype(np.float64), float(distance) ** 2
 
 
 def interval(centre: F64, covariance: F64, reach: float) -> tuple[F64, F64]:
@@ -156,49 +156,49 @@ def interval(centre: F64, covariance: F64, reach: float) -> tuple[F64, F64]:
         covariance: (n, n) of that, positive definite.
         reach: in standard errors; without bounds, each end is this far from `centre`.
     """
-    found, misfit = least(centre, covariance)
+    best, misfit = least(centre, covariance)
     reach2 = misfit + reach**2
     sigma = np.sqrt(np.diag(covariance))
     low, high = np.empty_like(sigma), np.empty_like(sigma)
-    for one in range(len(sigma)):
+    for index in range(len(sigma)):
         # At its end of the ellipsoid: the others' distances from 0, in their standard errors.
-        along = covariance[one] / sigma[one] * np.sqrt(reach2)
-        for ends, way in ((low, -1.0), (high, 1.0)):
-            above = (centre + way * along) / sigma
-            above[one] = np.inf
-            partners = np.argsort(above, kind="stable")[: min(PARTNERS_MAX, len(sigma) - 1)]
-            these = np.append(one, partners) if above.min() < 0 else np.array([one])
-            inner = covariance[np.ix_(these, these)]
-            ends[one] = _end(centre[these], inner, reach2, way)
-    return np.clip(low, 0.0, found), np.maximum(high, found)
+        deviation = covariance[index] / sigma[index] * np.sqrt(reach2)
+        for ends, direction in ((low, -1.0), (high, 1.0)):
+            distances = (centre + direction * deviation) / sigma
+            distances[index] = np.inf
+            partners = np.argsort(distances, kind="stable")[: min(PARTNERS_MAX, len(sigma) - 1)]
+            selected = np.append(index, partners) if distances.min() < 0 else np.array([index])
+            inner = covariance[np.ix_(selected, selected)]
+            ends[index] = _end(centre[selected], inner, reach2, direction)
+    return np.clip(low, 0.0, best), np.maximum(high, best)
 
 
-def _end(centre: F64, covariance: F64, reach2: float, way: float) -> float:
-    """How far the first quantity can go in direction `way` while the others stay above 0.
+def _end(centre: F64, covariance: F64, reach2: float, direction: float) -> float:
+    """The extreme value of the first quantity in `direction` (1 or -1) while the others stay >= 0.
 
     The root of the misfit is convex in it, so tangents approach the end from outside.
     """
     from scipy.optimize import nnls  # noqa: PLC0415
 
     sigma, reach = float(np.sqrt(covariance[0, 0])), float(np.sqrt(reach2))
-    at = float(centre[0]) + way * reach * sigma
+    value = float(centre[0]) + direction * reach * sigma
     if len(centre) == 1:
-        return at
-    rows = _rows(covariance)
-    wanted = rows @ centre
+        return value
+    whitening = _whitening(covariance)
+    target = whitening @ centre
     for _ in range(_STEPS_MAX):
-        others, off = nnls(rows[:, 1:], wanted - rows[:, 0] * at)
-        rest = rows[:, 0] * at + rows[:, 1:] @ others - wanted
-        slope = float(rest @ rows[:, 0]) / max(float(off), 1e-300)
-        if off <= reach or slope * way <= 0:
+        others, distance = nnls(whitening[:, 1:], target - whitening[:, 0] * value)
+        residual = whitening[:, 0] * value + whitening[:, 1:] @ others - target
+        slope = float(residual @ whitening[:, 0]) / max(float(distance), 1e-300)
+        if distance <= reach or slope * direction <= 0:
             break
-        step = (float(off) - reach) / slope
-        at -= step
-        if abs(step) < _CLOSE * sigma:
+        step = (float(distance) - reach) / slope
+        value -= step
+        if abs(step) < _TOLERANCE * sigma:
             break
-    return at
+    return value
 
 
-def _rows(covariance: F64) -> F64:
+def _whitening(covariance: F64) -> F64:
     """r with r' r = covariance^-1."""
     return np.asarray(np.linalg.inv(np.linalg.cholesky(covariance)))

@@ -21,11 +21,12 @@ from qjoule.model.coefficients import (
 from qjoule.model.energy import I64
 from qjoule.model.features import basis
 
-#: How far a calibrated machine drifts: leakage follows temperature, by several per cent.
+#: Relative drift of a calibrated machine (1 sigma): leakage follows temperature, by several per
+#: cent.
 _IDLE_DRIFT = 0.02
 _SHARED_DRIFT = 0.05
 _SCALE_DRIFT = 0.03
-#: Power at rest of an uncalibrated machine is unknown: whoever ran pays for everything.
+#: Power at rest of an uncalibrated machine is unknown, so its energy belongs to what ran.
 _UNKNOWN = np.nan
 _K = THETA.index("k")
 _OF_CORES = [EFFECT_TERMS.index(name) for name in EFFECT_TERMS if name[0] == "q" or name == "wc"]
@@ -33,9 +34,9 @@ _OF_CORES = [EFFECT_TERMS.index(name) for name in EFFECT_TERMS if name[0] == "q"
 
 @dataclass(frozen=True)
 class Moments:
-    """Time in which each class kept a package active by itself (g,), in s, and the information (g,)
-    that such times gave about its factor, in nats: the logarithm of how many times narrower they
-    alone make it than it is believed to be."""
+    """Seconds in which each class alone kept a package active (g,), and the information of these
+    times on its factor (g,), in nats: the logarithm of how many times narrower than the prior they
+    alone make it."""
 
     alone_s: F64
     information_nats: F64
@@ -50,8 +51,8 @@ class PowerModel:
     weight; all others draw 1 times it, to within `spread` (1 sigma). `covariance` is of (idle_w,
     shared_w, theta, factor) in that order. `learned`: whether windows of the trace itself
     contributed. `drift_w` (zones, n): change of power at rest with temperature in the n windows
-    from number `first` on. `unexplained`: standard error of everybody's energy, as a ratio, by what
-    windows show that the model has no term for; `unexplained_with`: what that goes with.
+    from number `first` on. `unexplained`: relative standard error of all owners' energies because
+    of power that the model has no term for; `unexplained_with`: what that power correlates with.
     """
 
     idle_w: F64
@@ -67,15 +68,15 @@ class PowerModel:
     unexplained: float = 0.0
     unexplained_with: tuple[str, ...] = ()
     alone: Moments | None = None  #: of `classes`; None: nothing was learned
-    #: How far all parameters move together, at 95 %, if packages linger after a sleep for as long
-    #: as the windows allow (`fit/averaged.py`); None: not at all.
+    #: (p,) how far all parameters move together, at 95 %, if package tails are as large as the
+    #: windows allow (`fit/averaged.py`); None: not at all.
     one_sided: F64 | None = None
 
     def misfits(self, domain: str) -> list[str]:
-        """What a reader must know of it, a sentence each."""
+        """Notes for readers on what the model does not fit, one sentence each."""
         return [
-            f"the model does not fit this machine's {domain} power: {what}"
-            for what in self.unexplained_with
+            f"the model does not fit this machine's {domain} power: {context}"
+            for context in self.unexplained_with
         ]
 
     def rest_w(self, zone: int, first: int, count: int) -> F64:
@@ -106,11 +107,11 @@ class PowerModel:
         return np.asarray(1.0 / (1.0 + self.theta[_K] * crowd))
 
     def effects_nj(self, effects: F64) -> F64:
-        """(m,) what entries' `effects` (m, 21) cost; it does not depend on what ran."""
+        """(m,) energy in nJ of the entries' `effects` (m, 21)."""
         return _products(effects, self.theta[len(WEIGHT_TERMS) :])
 
     def once_nj(self, effects: F64) -> F64:
-        """(m,) the part of `effects_nj` that the package draws once, whichever core it is for."""
+        """(m,) the part of `effects_nj` that the package draws, not a core."""
         costs = self.theta[len(WEIGHT_TERMS) :].copy()
         costs[_OF_CORES] = 0.0
         return _products(effects, costs)
@@ -118,32 +119,32 @@ class PowerModel:
     def renumbered(self, renumbering: Renumbering) -> PowerModel:
         """The model with other group numbers; classes that were merged with others have no
         factor."""
-        known = self.classes < len(renumbering.group)
-        stays = known.copy()
-        stays[known] = renumbering.alone(self.classes[known])
-        at = np.append(np.arange(self.fixed), self.fixed + np.flatnonzero(stays))
+        numbered = self.classes < len(renumbering.group)
+        retained = numbered.copy()
+        retained[numbered] = renumbering.alone(self.classes[numbered])
+        index = np.append(np.arange(self.fixed), self.fixed + np.flatnonzero(retained))
         alone = self.alone
         return replace(
             self,
-            classes=renumbering.group[self.classes[stays]],
-            factor=self.factor[stays],
-            alone=alone and Moments(alone.alone_s[stays], alone.information_nats[stays]),
-            covariance=self.covariance[np.ix_(at, at)],
-            one_sided=self.one_sided if self.one_sided is None else self.one_sided[at],
+            classes=renumbering.group[self.classes[retained]],
+            factor=self.factor[retained],
+            alone=alone and Moments(alone.alone_s[retained], alone.information_nats[retained]),
+            covariance=self.covariance[np.ix_(index, index)],
+            one_sided=self.one_sided if self.one_sided is None else self.one_sided[index],
         )
 
     def weight(self, features: F64, crowd: F64, column: I64) -> F64:
         """Weights of entries with `features` (m, 10), `crowd` (m,), and classes at `column`
         (m,)."""
-        plain = _products(features, self.basis)
-        return np.asarray(plain * self.saturation(crowd) * self.factors(column))
+        unsaturated = _products(features, self.basis)
+        return np.asarray(unsaturated * self.saturation(crowd) * self.factors(column))
 
     def column(self, classes: I64) -> I64:
         """Position of each class among `classes`; -1 for those without a factor of their own."""
         if not len(self.classes):
             return np.full(len(classes), -1, np.int64)
-        at = np.minimum(np.searchsorted(self.classes, classes), len(self.classes) - 1)
-        return np.where(self.classes[at] == classes, at, -1).astype(np.int64)
+        position = np.minimum(np.searchsorted(self.classes, classes), len(self.classes) - 1)
+        return np.where(self.classes[position] == classes, position, -1).astype(np.int64)
 
     def factors(self, column: I64) -> F64:
         """The factor of each column from `column`; 1 for column -1."""
@@ -151,14 +152,15 @@ class PowerModel:
 
     def factor_sigma(self, column: int) -> float:
         """Standard error of one class's factor."""
-        at = self.fixed + column
-        return float(np.sqrt(max(self.covariance[at, at], 0.0)))
+        index = self.fixed + column
+        return float(np.sqrt(max(self.covariance[index, index], 0.0)))
 
     @staticmethod
     def of(
         coefficients: Coefficients, domain: str, packages: Sequence[int], *, counters: bool
     ) -> PowerModel:
-        """The model before any window was seen; `packages` has one entry per zone."""
+        """The model of the coefficients alone, without any window; `packages` has one entry per
+        zone."""
         weights = coefficients.of(domain, counters=counters)
         keys = [(package, domain) for package in packages]
         zones, size = len(keys), 2 * len(keys) + len(THETA)
@@ -167,11 +169,11 @@ class PowerModel:
         for z, key in enumerate(keys):
             power = idle[z]
             covariance[z, z] = power.sigma_w**2 if power else 0.0
-            at = zones + z
-            covariance[at, at] = coefficients.shared_error_w.get(key, 0.0) ** 2
+            shared_index = zones + z
+            covariance[shared_index, shared_index] = coefficients.shared_error_w.get(key, 0.0) ** 2
         if weights.covariance:
-            told = slice(2 * zones, 2 * zones + len(weights.covariance))
-            covariance[told, told] = np.array(weights.covariance)
+            theta_range = slice(2 * zones, 2 * zones + len(weights.covariance))
+            covariance[theta_range, theta_range] = np.array(weights.covariance)
         if weights.calibrated:
             covariance += _since_calibration(idle, keys, coefficients, weights)
         return PowerModel(
@@ -194,24 +196,24 @@ def _since_calibration(
     """Covariance of the drift that a machine may have had since its calibration."""
     idle_w = [power.value_w if power else 0.0 for power in idle]
     shared_w = [coefficients.shared_w.get(key, 0.0) for key in keys]
-    alone = [_IDLE_DRIFT * w for w in idle_w] + [_SHARED_DRIFT * w for w in shared_w]
-    together = _SCALE_DRIFT * vector(weights)
-    together[[THETA.index(name) for name in RATIOS]] = 0.0
-    out = np.zeros((len(alone) + len(together),) * 2)
-    np.fill_diagonal(out[: len(alone), : len(alone)], np.square(alone))
-    out[len(alone) :, len(alone) :] = np.outer(together, together)
-    return out
+    independent = [_IDLE_DRIFT * w for w in idle_w] + [_SHARED_DRIFT * w for w in shared_w]
+    common = _SCALE_DRIFT * vector(weights)
+    common[[THETA.index(name) for name in RATIOS]] = 0.0
+    drift = np.zeros((len(independent) + len(common),) * 2)
+    np.fill_diagonal(drift[: len(independent), : len(independent)], np.square(independent))
+    drift[len(independent) :, len(independent) :] = np.outer(common, common)
+    return drift
 
 
 def _products(columns: F64, units: F64) -> F64:
     """(m,) sums of `columns` (m, n) times `units` (n,)."""
-    out = np.zeros(len(columns))
+    sums = np.zeros(len(columns))
     # One column at a time: a matrix product could round an entry differently by its place in the
     # batch.
     for unit, values in zip(units.tolist(), columns.T, strict=True):
         if unit:
-            out += unit * values
-    return out
+            sums += unit * values
+    return sums
 
 
 def vector(weights: Weights) -> F64:

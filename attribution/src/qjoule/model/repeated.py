@@ -67,30 +67,34 @@ class Difference:
 
 def differences(runs: Sequence[RunForms]) -> list[Difference]:
     """The items of `MadeWith`, and the selection, that differ from the first run: each once."""
-    found = {}
+    first_differences = {}
     for run in runs[1:]:
-        for what, first, other in _both(runs[0], run):
-            if first != other and what not in found:
-                found[what] = Difference(what, first, other, run.name)
-    return list(found.values())
+        for item, first, other in _both(runs[0], run):
+            if first != other and item not in first_differences:
+                first_differences[item] = Difference(item, first, other, run.name)
+    return list(first_differences.values())
 
 
-def _both(first: RunForms, other: RunForms) -> list[tuple[str, str, str]]:
+def _both(first: RunForms, other_run: RunForms) -> list[tuple[str, str, str]]:
     pairs = [
         (field.name.replace("_", " "), getattr(first.made_with, field.name),
-         getattr(other.made_with, field.name))
+         getattr(other_run.made_with, field.name))
         for field in fields(MadeWith)
     ]  # fmt: skip
-    return [*pairs, ("selection", first.selection, other.selection), ("keys", first.by, other.by)]
+    return [
+        *pairs,
+        ("selection", first.selection, other_run.selection),
+        ("keys", first.by, other_run.by),
+    ]
 
 
 def repeated_recording(runs: Sequence[RunForms]) -> tuple[str, str] | None:
     """The names of two runs of one side that are the same recording, which would count twice."""
-    seen: dict[tuple[str, ...], str] = {}
+    names: dict[tuple[str, ...], str] = {}
     for run in runs:
-        if run.recording in seen:
-            return seen[run.recording], run.name
-        seen[run.recording] = run.name
+        if run.recording in names:
+            return names[run.recording], run.name
+        names[run.recording] = run.name
     return None
 
 
@@ -121,20 +125,20 @@ def figures(runs: Sequence[RunForms], names: Sequence[str]) -> Figures:
     """The figures of the statements `names` in each of `runs`."""
     by_run = [{form.name: form for form in run.forms} for run in runs]
     shape = (len(names), len(runs))
-    found = {field.name: np.full(shape, np.nan) for field in fields(Figures)}
+    columns = {field.name: np.full(shape, np.nan) for field in fields(Figures)}
     for column, forms in enumerate(by_run):
         for row, name in enumerate(names):
             form = forms.get(name)
             if form is None or not form.calls:
                 continue
-            found["calls"][row, column] = form.calls
-            found["loss_share"][row, column] = form.loss_share
-            found["latency_ns"][row, column] = form.latency_ns_mean or np.nan
+            columns["calls"][row, column] = form.calls
+            columns["loss_share"][row, column] = form.loss_share
+            columns["latency_ns"][row, column] = form.latency_ns_mean or np.nan
             if form.j_per_call:
-                found["j_per_call"][row, column] = form.j_per_call
+                columns["j_per_call"][row, column] = form.j_per_call
                 low, high = form.j_per_call_ci95 or (0.0, np.inf)
-                found["low_j"][row, column], found["high_j"][row, column] = low, high
-    return Figures(**found)
+                columns["low_j"][row, column], columns["high_j"][row, column] = low, high
+    return Figures(**columns)
 
 
 def in_total(a: Figures, b: Figures) -> tuple[Figures, Figures, list[bool]]:
@@ -144,26 +148,28 @@ def in_total(a: Figures, b: Figures) -> tuple[Figures, Figures, list[bool]]:
     does not look like another cost. A statement that is missing in any run cannot be included; the
     third value states for each statement whether it is.
     """
-    whole = np.isfinite(np.hstack([a.j_per_call, b.j_per_call]).sum(axis=1))
-    weights = np.where(whole, np.nansum(a.calls, axis=1), 0.0)
+    in_every_run = np.isfinite(np.hstack([a.j_per_call, b.j_per_call]).sum(axis=1))
+    weights = np.where(in_every_run, np.nansum(a.calls, axis=1), 0.0)
     if weights.sum():
         weights = weights / weights.sum()
-    return _weighted(a, weights), _weighted(b, weights), [bool(one) for one in whole]
+    return _weighted(a, weights), _weighted(b, weights), [bool(is_in) for is_in in in_every_run]
 
 
-def _weighted(of: Figures, weights: F64) -> Figures:
-    used = weights > 0
+def _weighted(figures: Figures, weights: F64) -> Figures:
+    is_used = weights > 0
 
     def mean(values: F64) -> F64:
-        if not used.any():
+        if not is_used.any():
             return np.full((1, values.shape[1]), np.nan)
-        sums: F64 = weights[used] @ values[used]
+        sums: F64 = weights[is_used] @ values[is_used]
         return sums[None, :]
 
-    j_per_call = mean(of.j_per_call)
-    lost = mean(of.loss_share * of.j_per_call) / j_per_call
-    calls = np.nansum(of.calls[used], axis=0)[None, :]
-    return Figures(j_per_call, mean(of.latency_ns), mean(of.low_j), mean(of.high_j), lost, calls)
+    j_per_call = mean(figures.j_per_call)
+    lost = mean(figures.loss_share * figures.j_per_call) / j_per_call
+    calls = np.nansum(figures.calls[is_used], axis=0)[None, :]
+    return Figures(
+        j_per_call, mean(figures.latency_ns), mean(figures.low_j), mean(figures.high_j), lost, calls
+    )
 
 
 def loss_slack(a: Figures, b: Figures) -> F64:
@@ -177,8 +183,8 @@ def error_slack(a: Figures, b: Figures) -> F64:
     with np.errstate(divide="ignore", invalid="ignore"):
         down_a, up_a, down_b, up_b = (
             mean_of_runs(np.maximum(np.log(over) - np.log(under), 0.0))
-            for of in (a, b)
-            for over, under in ((of.j_per_call, of.low_j), (of.high_j, of.j_per_call))
+            for side in (a, b)
+            for over, under in ((side.j_per_call, side.low_j), (side.high_j, side.j_per_call))
         )
     return np.stack([down_b + up_a, up_b + down_a])
 
@@ -194,9 +200,11 @@ def with_mean_parts(forms: Sequence[Form], runs: Sequence[RunForms]) -> list[For
             if form.calls:
                 of_runs[form.name].append(form.latency_parts_ns)
     means = {
-        name: {part: fmean(one[part] for one in found) for part in found[0]}
-        for name, found in of_runs.items()
-        if all(found)
+        name: {
+            part: fmean(run_parts[part] for run_parts in parts_by_run) for part in parts_by_run[0]
+        }
+        for name, parts_by_run in of_runs.items()
+        if all(parts_by_run)
     }
     return [replace(form, latency_parts_ns=means.get(form.name, {})) for form in forms]
 
@@ -204,6 +212,6 @@ def with_mean_parts(forms: Sequence[Form], runs: Sequence[RunForms]) -> list[For
 def mean_of_runs(values: F64) -> F64:
     """Mean over the runs that have a value; 0 if none has, because the figure itself is then
     unknown."""
-    known = ~np.isnan(values)
-    sums: F64 = np.where(known, values, 0.0).sum(axis=1) / np.maximum(known.sum(axis=1), 1)
+    is_known = ~np.isnan(values)
+    sums: F64 = np.where(is_known, values, 0.0).sum(axis=1) / np.maximum(is_known.sum(axis=1), 1)
     return sums

@@ -34,7 +34,7 @@ class Domain:
 
     @property
     def owned_nj(self) -> int:
-        """What was given to owners, of which rows have shares: without idle and residual."""
+        """Energy of all owners, without idle and residual; rows' shares are of it."""
         return sum(nj for part, nj in self.parts_nj.items() if part in OWNERS)
 
 
@@ -42,9 +42,9 @@ class Outcomes(NamedTuple):
     """How a group's calls ended. A request of several executions has at most one error."""
 
     errors: int = 0  #: queries that ended with one
-    unanswered: int = 0  #: calls of which it is not known how they ended
+    unanswered: int = 0  #: calls whose end is unknown
     rows: int = 0  #: returned or changed, of all calls but the `rowless`
-    rowless: int = 0  #: calls of which their number is not known
+    rowless: int = 0  #: calls whose number of rows is unknown
 
 
 class AloneTime(NamedTuple):
@@ -59,9 +59,10 @@ class AloneTime(NamedTuple):
 
 
 class Waits(NamedTuple):
-    """What the queries of a row waited for, in ns, summed over those of which it is recorded."""
+    """What the queries of a row waited for, in ns, summed over the queries whose waits are
+    recorded."""
 
-    latency_ns: int  #: of those queries; their threads ran for what is left of it
+    latency_ns: int  #: of those queries; their threads ran for the remainder
     run_queue: int
     lock: int
     io: int
@@ -76,8 +77,8 @@ class Waits(NamedTuple):
 
     @staticmethod
     def added(parts: Iterable[Waits | None]) -> Waits | None:
-        """The sum of those that are recorded; None: none is."""
-        recorded = [one for one in parts if one is not None]
+        """The sum of the parts that are recorded; None without any."""
+        recorded = [waits for waits in parts if waits is not None]
         return Waits(*map(sum, zip(*recorded, strict=True))) if recorded else None
 
 
@@ -216,7 +217,7 @@ class ServerChange:
 
 @dataclass(frozen=True)
 class TraceInfo:
-    """Where the figures come from, and what was lost."""
+    """The origin of the figures, and what was lost."""
 
     host: str
     kernel: str
@@ -229,7 +230,7 @@ class TraceInfo:
     changes: tuple[ServerChange, ...] = ()  #: in the order of their begin
 
 
-#: Why a counter is left out that the kernel calls by this name.
+#: Reason for leaving out a counter that appeared during the trace.
 APPEARED = "this counter appeared while tracing; counters are opened only at the start"
 
 

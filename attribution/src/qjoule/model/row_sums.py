@@ -28,7 +28,7 @@ def in_order(rows: Iterable[Row]) -> tuple[tuple[Row, ...], tuple[Row, ...]]:
     """Rows of queries, most energy first and those outside of the selection last; then the other
     parts."""
     order = {part: i for i, part in enumerate(PARTS)}
-    found = sorted(
+    ordered = sorted(
         rows,
         key=lambda row: (
             order[row.kind],
@@ -38,8 +38,8 @@ def in_order(rows: Iterable[Row]) -> tuple[tuple[Row, ...], tuple[Row, ...]]:
             sorted(row.keys.items()),
         ),
     )
-    queries = tuple(row for row in found if row.kind == "queries")
-    return queries, tuple(found[len(queries) :])
+    queries = tuple(row for row in ordered if row.kind == "queries")
+    return queries, tuple(ordered[len(queries) :])
 
 
 def without(rows: Sequence[Row], key: str) -> Sequence[Row]:
@@ -47,7 +47,7 @@ def without(rows: Sequence[Row], key: str) -> Sequence[Row]:
     if not any(key in row.keys for row in rows):
         return rows
     return merged(
-        replace(row, keys={name: of for name, of in row.keys.items() if name != key})
+        replace(row, keys={name: value for name, value in row.keys.items() if name != key})
         for row in rows
     )
 
@@ -58,8 +58,8 @@ def merged(rows: Iterable[Row]) -> list[Row]:
     for row in rows:
         groups.setdefault(row.identity, []).append(row)
     return [
-        found[0] if len(found) == 1 else added(found, found[0].keys, apart=False)
-        for found in groups.values()
+        same_rows[0] if len(same_rows) == 1 else added(same_rows, same_rows[0].keys, apart=False)
+        for same_rows in groups.values()
     ]
 
 
@@ -67,8 +67,9 @@ def added(rows: Sequence[Row], keys: Mapping[str, str], *, apart: bool) -> Row:
     """Joins several rows into one, with `keys`; counts, times and energies add up exactly.
 
     `apart`: the rows are from different recordings, whose random errors are independent. Within one
-    recording, errors are treated as common, and the intervals' ends add up. Quantiles and power
-    factors of a sum cannot be computed from those of its parts. The order of rows does not matter.
+    recording, errors are treated as common, and the intervals' ends add up. The joined row has no
+    quantiles and no power factor, which cannot be computed from its parts. The order of rows does
+    not matter.
     """
     shapes = {row.shape for row in rows}
     energy_nj = sum(row.energy_nj for row in rows)
@@ -121,7 +122,8 @@ def errors_of(
     domains: Iterable[str],
     sum_of: Callable[[Sequence[RowErrors]], RowErrors],
 ) -> tuple[RowErrors | None, dict[str, RowErrors]]:
-    """Errors of the rows' sum in the main domain and in others, where all rows have theirs."""
+    """Errors of the rows' sum in the main domain and in `domains`, for domains in which every row
+    has errors. `sum_of`: combines them."""
     main = [row.error for row in rows if row.error is not None]
     others = {
         name: [row.error_by_domain[name] for row in rows if name in row.error_by_domain]
@@ -129,7 +131,7 @@ def errors_of(
     }
     return (
         sum_of(main) if len(main) == len(rows) else None,
-        {name: sum_of(one) for name, one in others.items() if len(one) == len(rows)},
+        {name: sum_of(errors) for name, errors in others.items() if len(errors) == len(rows)},
     )
 
 
@@ -146,7 +148,7 @@ def _ends(error: RowErrors | None, energy_nj: int, ends: Sequence[Ends]) -> Ends
 
 
 def _common_ends(rows: Sequence[Row]) -> dict[str, list[Ends]]:
-    """Ends by domain, for the domains that every row has ends of."""
+    """The rows' intervals by domain, for domains in which every row has one."""
     return {
         name: [row.energy_by_domain_ci95[name] for row in rows]
         for name in rows[0].energy_by_domain_ci95
@@ -171,12 +173,12 @@ def _same(values: Sequence[str], several: str) -> str:
 
 
 def _sum(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return math.fsum(known) if len(known) == len(values) else None
+    recorded = [value for value in values if value is not None]
+    return math.fsum(recorded) if len(recorded) == len(values) else None
 
 
 def with_commits(
-    found: Attribution, labels: Sequence[GroupLabel], commits: CallStats
+    attribution: Attribution, labels: Sequence[GroupLabel], commits: CallStats
 ) -> Attribution:
     """The attribution with each transaction in one row, which includes its COMMIT's part.
 
@@ -185,12 +187,12 @@ def with_commits(
     means = zip(labels, commits.latency_ns_mean.tolist(), strict=False)
     took_ns = {label.keys: mean for label, mean in means if label.kind == "queries"}
     parts: dict[tuple[tuple[str, str], ...], list[Row]] = {}
-    for row in found.rows:
+    for row in attribution.rows:
         keys = tuple((key, value) for key, value in row.keys.items() if key != COMMIT)
         parts.setdefault(keys, []).append(row)
-    rows = [_joined(dict(keys), some, took_ns) for keys, some in parts.items()]
+    rows = [_joined(dict(keys), same_rows, took_ns) for keys, same_rows in parts.items()]
     rows.sort(key=lambda row: (-row.energy_nj, -row.cpu_ns, sorted(row.keys.items())))
-    return replace(found, rows=tuple(rows))
+    return replace(attribution, rows=tuple(rows))
 
 
 def _joined(
@@ -198,17 +200,17 @@ def _joined(
 ) -> Row:
     """Merges a transaction's two rows. Their errors are common, so the ends of their intervals
     add up."""
-    most = max(rows, key=lambda row: row.calls)
+    main_row = max(rows, key=lambda row: row.calls)
     commit = next((row for row in rows if row.keys[COMMIT]), None)
     flags = dict.fromkeys(flag for row in rows for flag in row.flags)
-    short = all("below_resolution" in row.flags for row in rows)
-    domains = most.energy_by_domain_nj
-    error, error_by_domain = errors_of(rows, most.error_by_domain, of_one_recording)
+    all_short = all("below_resolution" in row.flags for row in rows)
+    domains = main_row.energy_by_domain_nj
+    error, error_by_domain = errors_of(rows, main_row.error_by_domain, of_one_recording)
     share, share_ci95, share_error = sum_of_shares(rows, of_one_recording)
     return replace(
-        most,
+        main_row,
         keys=keys,
-        shape=most.shape if "fingerprint" in keys else "",
+        shape=main_row.shape if "fingerprint" in keys else "",
         energy_nj=sum(row.energy_nj for row in rows),
         energy_nj_ci95=_sum_of_ends([row.energy_nj_ci95 for row in rows]),
         share=share,
@@ -218,16 +220,16 @@ def _joined(
         cycles=_sum_of_whole([row.cycles for row in rows]),
         instructions=_sum_of_whole([row.instructions for row in rows]),
         llc_misses=_sum_of_whole([row.llc_misses for row in rows]),
-        flags=tuple(flag for flag in flags if short or flag != "below_resolution"),
+        flags=tuple(flag for flag in flags if all_short or flag != "below_resolution"),
         energy_by_domain_nj={n: sum(row.energy_by_domain_nj[n] for row in rows) for n in domains},
         energy_by_domain_ci95={
             n: _sum_of_ends([row.energy_by_domain_ci95[n] for row in rows])
-            for n in most.energy_by_domain_ci95
+            for n in main_row.energy_by_domain_ci95
         },
         error=error,
         error_by_domain=error_by_domain,
-        power_factor=most.power_factor if len(rows) == 1 else None,
-        alone=most.alone if len(rows) == 1 else None,
+        power_factor=main_row.power_factor if len(rows) == 1 else None,
+        alone=main_row.alone if len(rows) == 1 else None,
         shared_nj=_sum_of_whole([row.shared_nj for row in rows]),
         commit_nj=commit.energy_nj if commit else None,
         commit_ns_mean=took_ns.get(tuple(commit.keys.items())) if commit else None,
@@ -239,8 +241,8 @@ def _sum_of_ends(intervals: list[tuple[float, float]]) -> tuple[float, float]:
 
 
 def _sum_of_whole(values: Sequence[Any]) -> Any:
-    known = [value for value in values if value is not None]
-    return sum(known) if len(known) == len(values) else None
+    recorded = [value for value in values if value is not None]
+    return sum(recorded) if len(recorded) == len(values) else None
 
 
 def fold_rows(attribution: Attribution, top: int) -> Attribution:
@@ -249,11 +251,11 @@ def fold_rows(attribution: Attribution, top: int) -> Attribution:
     Latency quantiles of the joined row are unknown. Its interval adds up the ends of its rows'
     intervals, since their errors are common.
     """
-    rest = attribution.rows[top:]
-    if len(rest) < 2:
+    other_rows = attribution.rows[top:]
+    if len(other_rows) < 2:
         return attribution
-    name = f"({len(rest)} others)"
-    folded = added(rest, dict.fromkeys(rest[0].keys, name), apart=False)
+    name = f"({len(other_rows)} others)"
+    folded = added(other_rows, dict.fromkeys(other_rows[0].keys, name), apart=False)
     folded = replace(folded, shape=name, flags=())
     return replace(attribution, rows=(*attribution.rows[:top], folded))
 
@@ -271,8 +273,8 @@ def bound_tags(
     intervals.
     """
     tags = [key for key in attribution.policy["by"].split(",") if key.startswith("tag:")]
-    named = {key: _first_values(named_by or attribution, key, most) for key in tags}
-    left_out = {key: values[1] for key, values in named.items() if values[1]}
+    first_values = {key: _first_values(named_by or attribution, key, most) for key in tags}
+    left_out = {key: values[1] for key, values in first_values.items() if values[1]}
     if not left_out:
         return attribution
     notes = (
@@ -280,22 +282,25 @@ def bound_tags(
         for key, count in left_out.items()
     )
     model = replace(attribution.model, notes=(*attribution.model.notes, *notes))
-    kept = {key: values[0] for key, values in named.items()}
+    kept_values = {key: values[0] for key, values in first_values.items()}
     parts = tuple(
-        replace(part, attribution=_renamed(part.attribution, kept)) for part in attribution.parts
+        replace(part, attribution=_renamed(part.attribution, kept_values))
+        for part in attribution.parts
     )
-    return replace(_renamed(attribution, kept), model=model, parts=parts)
+    return replace(_renamed(attribution, kept_values), model=model, parts=parts)
 
 
-def _renamed(attribution: Attribution, kept: dict[str, frozenset[str]]) -> Attribution:
+def _renamed(attribution: Attribution, kept_values: dict[str, frozenset[str]]) -> Attribution:
     """Values of tags that are not kept get the common name; rows that are then equal are joined."""
-    rows = merged(replace(row, keys=_keys(row, kept)) for row in attribution.rows)
+    rows = merged(replace(row, keys=_keys(row, kept_values)) for row in attribution.rows)
     return replace(attribution, rows=in_order(rows)[0])
 
 
-def _keys(row: Row, kept: dict[str, frozenset[str]]) -> dict[str, str]:
+def _keys(row: Row, kept_values: dict[str, frozenset[str]]) -> dict[str, str]:
     return {
-        name: value if row.not_selected or name not in kept or value in kept[name] else OTHER_VALUES
+        name: value
+        if row.not_selected or name not in kept_values or value in kept_values[name]
+        else OTHER_VALUES
         for name, value in row.keys.items()
     }
 
@@ -307,5 +312,5 @@ def _first_values(attribution: Attribution, key: str, most: int) -> tuple[frozen
         if not row.not_selected:
             energy_nj, cpu_ns = sums.get(row.keys[key], (0, 0))
             sums[row.keys[key]] = (energy_nj + row.energy_nj, cpu_ns + row.cpu_ns)
-    order = sorted(sums, key=lambda value: (*(-one for one in sums[value]), value))
+    order = sorted(sums, key=lambda value: (*(-amount for amount in sums[value]), value))
     return frozenset(order[:most]), max(len(order) - most, 0)

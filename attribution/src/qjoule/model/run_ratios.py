@@ -52,15 +52,15 @@ class LogRatios:
             return np.exp(self.estimate - down), np.exp(self.estimate + up)
 
     def _ends(self, level: float) -> tuple[F64, F64]:
-        half = _t(level, self.df) * self.se
-        return half + self.slack[0], half + self.slack[1]
+        half_width = _t(level, self.df) * self.se
+        return half_width + self.slack[0], half_width + self.slack[1]
 
     def detectable(self, level: float = LEVEL) -> F64:
         """The smallest ratio above 1 that these runs would find with a chance of `POWER`, (n,)."""
         reach = (_t(level, self.df) + _t(2 * POWER - 1, self.df)) * self.se
         with np.errstate(over="ignore"):
-            found: F64 = np.exp(reach + self.slack.max(axis=0))
-        return found
+            ratio: F64 = np.exp(reach + self.slack.max(axis=0))
+        return ratio
 
     def more_runs(self, limit: float = 1.0, level: float = LEVEL) -> F64:
         """Runs that each side still needs until the interval leaves out `limit`, (n,).
@@ -70,15 +70,17 @@ class LogRatios:
         unknown.
         """
         distance = self.estimate - np.log(limit)
-        away = np.abs(distance) - np.where(distance > 0, self.slack[0], self.slack[1])
+        margin = np.abs(distance) - np.where(distance > 0, self.slack[0], self.slack[1])
         with np.errstate(divide="ignore", invalid="ignore"):
-            per_z = np.where(away > 0, self.variance / away**2, np.inf)
+            per_z = np.where(margin > 0, self.variance / margin**2, np.inf)
             needed = (_z(level) + _z(2 * POWER - 1)) ** 2 * per_z
             for _ in range(8):  # t instead of z: small numbers need a few more
                 df = 2 * (np.clip(np.ceil(needed), 2, _MOST_RUNS) - 1)
                 needed = (_t(level, df) + _t(2 * POWER - 1, df)) ** 2 * per_z
-        more = np.maximum(np.ceil(needed) - self.runs, 1.0)
-        return np.where(np.isnan(self.se), np.nan, np.where(needed > _MOST_RUNS, np.inf, more))
+        additional = np.maximum(np.ceil(needed) - self.runs, 1.0)
+        return np.where(
+            np.isnan(self.se), np.nan, np.where(needed > _MOST_RUNS, np.inf, additional)
+        )
 
 
 def log_ratios(a: F64, b: F64, *, slack: F64 | None = None, paired: bool = False) -> LogRatios:
@@ -117,17 +119,17 @@ def simultaneous(level: float, claims: int) -> float:
 
 def _logs(values: F64) -> F64:
     with np.errstate(divide="ignore", invalid="ignore"):
-        found = np.log(values)
-    return np.where(np.isfinite(found), found, np.nan)
+        logs = np.log(values)
+    return np.where(np.isfinite(logs), logs, np.nan)
 
 
 def _moments(logs: F64) -> tuple[F64, F64, F64]:
     """Mean, variance (n - 1) and number of the known values, (n,) each."""
-    known = ~np.isnan(logs)
-    runs = known.sum(axis=1).astype(np.float64)
+    is_known = ~np.isnan(logs)
+    runs = is_known.sum(axis=1).astype(np.float64)
     with np.errstate(divide="ignore", invalid="ignore"):
-        mean = np.where(known, logs, 0.0).sum(axis=1) / runs
-        squares = np.where(known, (logs - mean[:, None]) ** 2, 0.0).sum(axis=1)
+        mean = np.where(is_known, logs, 0.0).sum(axis=1) / runs
+        squares = np.where(is_known, (logs - mean[:, None]) ** 2, 0.0).sum(axis=1)
         # Equal runs have no spread except for rounding.
         squares = np.where(squares < 1e-24 * runs, 0.0, squares)
         variance = np.where(runs > 1, squares / (runs - 1), np.nan)
@@ -135,8 +137,8 @@ def _moments(logs: F64) -> tuple[F64, F64, F64]:
 
 
 def _t(level: float, df: F64) -> F64:
-    found: F64 = stats.t.ppf((1 + level) / 2, df)
-    return found
+    quantile: F64 = stats.t.ppf((1 + level) / 2, df)
+    return quantile
 
 
 def _z(level: float) -> float:

@@ -2,7 +2,7 @@
 """The error of the total, which all rows have in common: added to their intervals, or left out.
 
 If the total is wrong by a factor, all rows' joules are wrong by that factor, but their ratios are
-not. So a row's interval is of its share, and the error of the total is said once. Joules that are
+not. So rows' intervals leave the error of the total out, and it is reported once. Joules that are
 compared with those of another total need both.
 """
 
@@ -14,22 +14,24 @@ from qjoule.model.gpsup import Form, Interval
 from qjoule.model.interval import RowErrors
 from qjoule.model.result import Attribution, Row
 
-#: Said of rows of several totals, by grade.
+#: Note on a sum of several totals; its argument is the grade.
 NOT_EQUALLY = "{}: the totals are not equally certain, so rows' intervals contain their error"
 
 
-def with_total_error(found: Attribution) -> Attribution:
-    """The same with the error of the total in each row's interval, and in those of its parts."""
-    source = found.energy_source
-    parts = tuple(replace(p, attribution=with_total_error(p.attribution)) for p in found.parts)
+def with_total_error(attribution: Attribution) -> Attribution:
+    """The attribution with the error of the total in each row's interval, also in its parts."""
+    source = attribution.energy_source
+    parts = tuple(
+        replace(part, attribution=with_total_error(part.attribution)) for part in attribution.parts
+    )
     if source.error_in_rows or not (source.total_error or source.other_errors):
-        return replace(found, parts=parts)
+        return replace(attribution, parts=parts)
     errors = {**source.other_errors, source.main_domain: source.total_error}
     return replace(
-        found,
+        attribution,
         energy_source=replace(source, error_in_rows=True),
-        rows=tuple(_absolute(row, source.main_domain, errors) for row in found.rows),
-        fixed=tuple(_absolute(row, source.main_domain, errors) for row in found.fixed),
+        rows=tuple(_absolute(row, source.main_domain, errors) for row in attribution.rows),
+        fixed=tuple(_absolute(row, source.main_domain, errors) for row in attribution.fixed),
         parts=parts,
     )
 
@@ -54,13 +56,13 @@ def _ends(energy_nj: int, ends: Interval, error: RowErrors | None, total_error: 
     """Of a row that was joined from others, the parts of the error are not known: the ends move by
     the whole error of the total, so they are too wide, never too narrow."""
     if error is None:
-        more_nj = total_error * energy_nj
-        return max(ends[0] - more_nj, 0.0), ends[1] + more_nj
+        total_nj = total_error * energy_nj
+        return max(ends[0] - total_nj, 0.0), ends[1] + total_nj
     low, high = error.ends(float(energy_nj), absolute=True)
     return float(low), float(high)
 
 
 def without_total_error(form: Form) -> Form:
     """`form` with its interval without the error of the total, if it knows that one."""
-    same = form.same_total_ci95
-    return form if same is None else replace(form, j_per_call_ci95=same)
+    same_total = form.same_total_ci95
+    return form if same_total is None else replace(form, j_per_call_ci95=same_total)

@@ -31,8 +31,8 @@ def shares_of(
     less certain than these: at least its own lower end over that and everybody else's upper ends.
     """
     energy = energy_nj.astype(np.float64)
-    whole = float(energy_nj.sum())
-    if whole <= 0:
+    total_nj = float(energy_nj.sum())
+    if total_nj <= 0:
         return None
     low, high = joules
     # Exact sums: the result does not depend on the order of owners.
@@ -40,9 +40,9 @@ def shares_of(
     at_least = low / np.where(low > 0, low + np.maximum(others_high, 0.0), 1.0)
     at_most = high / np.where(high > 0, high + np.maximum(others_low, 0.0), 1.0)
     own_low, own_high = errors.ends(energy, absolute=absolute)
-    share = energy / whole
-    lower = np.clip(np.maximum(own_low / whole, at_least), 0.0, share)
-    upper = np.clip(np.minimum(own_high / whole, at_most), share, 1.0)
+    share = energy / total_nj
+    lower = np.clip(np.maximum(own_low / total_nj, at_least), 0.0, share)
+    upper = np.clip(np.minimum(own_high / total_nj, at_most), share, 1.0)
     return share.tolist(), lower.tolist(), upper.tolist()
 
 
@@ -55,11 +55,11 @@ def sum_of_shares(
     share = min(sum(row.share or 0.0 for row in rows), 1.0)
     ends = [row.share_ci95 for row in rows if row.share_ci95]
     errors = [row.share_error for row in rows if row.share_error]
-    known = len(ends) == len(rows)
+    all_known = len(ends) == len(rows)
     low, high = sum(end[0] for end in ends), sum(end[1] for end in ends)
     return (
         share,
-        (min(low, share), max(min(high, 1.0), share)) if known else None,
+        (min(low, share), max(min(high, 1.0), share)) if all_known else None,
         sum_of(errors) if len(errors) == len(rows) else None,
     )
 
@@ -78,52 +78,61 @@ def of_several_traces(
     which the row's share is another than in all, an error of its owners' total moves that share. It
     may be the same in all traces or not, so all of them add up.
     """
-    out = [replace(row, share=None, share_ci95=None, share_error=None) for row in rows]
-    at = [i for i, row in enumerate(rows) if row.kind in OWNERS]
-    whole = sum(rows[i].energy_nj for i in at)
-    if whole <= 0:
-        return out
-    shares = [rows[i].energy_nj / whole for i in at]
-    errors = [_error_of_sum(s, of_traces[i], domains) for s, i in zip(shares, at, strict=True)]
-    known = [error for error in errors if error is not None]
-    if len(known) < len(at):
-        for share, i in zip(shares, at, strict=True):
-            out[i] = replace(out[i], share=share)
-        return out
-    energy_nj = np.array([rows[i].energy_nj for i in at], np.int64)
-    low, high = np.array([rows[i].energy_nj_ci95 for i in at]).T
-    parts = EnergyErrors(*np.array([astuple(error) for error in known]).T)
-    found = shares_of(energy_nj, parts, (low, high), absolute=not one_total)
-    for error, i, *one in zip(known, at, *(found or ()), strict=True):
-        out[i] = replace(out[i], share=one[0], share_ci95=(one[1], one[2]), share_error=error)
-    return out
+    updated = [replace(row, share=None, share_ci95=None, share_error=None) for row in rows]
+    owner_rows = [i for i, row in enumerate(rows) if row.kind in OWNERS]
+    total_nj = sum(rows[i].energy_nj for i in owner_rows)
+    if total_nj <= 0:
+        return updated
+    shares = [rows[i].energy_nj / total_nj for i in owner_rows]
+    errors = [
+        _error_of_sum(s, of_traces[i], domains) for s, i in zip(shares, owner_rows, strict=True)
+    ]
+    known_errors = [error for error in errors if error is not None]
+    if len(known_errors) < len(owner_rows):
+        for share, i in zip(shares, owner_rows, strict=True):
+            updated[i] = replace(updated[i], share=share)
+        return updated
+    energy_nj = np.array([rows[i].energy_nj for i in owner_rows], np.int64)
+    low, high = np.array([rows[i].energy_nj_ci95 for i in owner_rows]).T
+    parts = EnergyErrors(*np.array([astuple(error) for error in known_errors]).T)
+    shares_and_ends = shares_of(energy_nj, parts, (low, high), absolute=not one_total)
+    for error, i, *share_and_ends in zip(
+        known_errors, owner_rows, *(shares_and_ends or ()), strict=True
+    ):
+        updated[i] = replace(
+            updated[i],
+            share=share_and_ends[0],
+            share_ci95=(share_and_ends[1], share_and_ends[2]),
+            share_error=error,
+        )
+    return updated
 
 
 def _error_of_sum(
     share: float, of_traces: Sequence[Sequence[Row]], domains: Sequence[Domain]
 ) -> RowErrors | None:
     """The errors of E - s T over all traces; None if those of a trace are not known."""
-    found = []
+    errors = []
     for rows, domain in zip(of_traces, domains, strict=True):
         if domain.owned_error is None or any(r.energy_nj and r.share_error is None for r in rows):
             return None
-        found += [row.share_error for row in rows if row.share_error is not None]
-        apart = sum(row.share or 0.0 for row in rows) - share
-        found.append(_by_total(domain.owned_error, apart))
-    return of_recordings(found)
+        errors += [row.share_error for row in rows if row.share_error is not None]
+        difference = sum(row.share or 0.0 for row in rows) - share
+        errors.append(_by_total(domain.owned_error, difference))
+    return of_recordings(errors)
 
 
-def _by_total(total: RowErrors, apart: float) -> RowErrors:
-    """What the errors of the owners' total are in a share that is `apart` from that of all."""
-    size, sides = abs(apart), (total.down_nj, total.up_nj)
-    down_nj, up_nj = sides if apart > 0 else sides[::-1]
+def _by_total(total: RowErrors, difference: float) -> RowErrors:
+    """What the errors of the owners' total are in a share that is `difference` from that of all."""
+    factor, sides = abs(difference), (total.down_nj, total.up_nj)
+    down_nj, up_nj = sides if difference > 0 else sides[::-1]
     return EnergyErrors(
-        size**2 * total.random_nj2,
-        size * total.model_nj,
-        size * total.scaled_nj,
-        size * total.total_nj,
+        factor**2 * total.random_nj2,
+        factor * total.model_nj,
+        factor * total.scaled_nj,
+        factor * total.total_nj,
         0.0,
-        size * (total.unnamed_nj + 2.0 * total.loss_nj),
-        size * down_nj,
-        size * up_nj,
+        factor * (total.unnamed_nj + 2.0 * total.loss_nj),
+        factor * down_nj,
+        factor * up_nj,
     )

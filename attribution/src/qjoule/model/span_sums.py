@@ -20,13 +20,13 @@ from qjoule.model.labels import BY_CALLS, BY_THREAD, SESSION_OVERHEAD, SHAPE_OF,
 #: except at its ends, a request's work is in the span in which the request came
 SPAN_NS = 250_000_000
 SPANS_MAX = 4096
-SHAPES_HELD = 512  #: with their own counts; shapes that appear later are counted together
+SHAPES_HELD = 512  #: shapes with their own counts; later ones are counted together
 CPU_TIME = ""  #: used in place of a domain's name
 _FEWEST = 64  #: initial room for spans
 
 
 class Roles:
-    """The role of each group in the statistical mode, from labels; more labels may follow.
+    """The role of each group in the statistical mode, from its label. `labels` may grow.
 
     `serving`: prefixes of the names of threads' roles that work for requests.
     """
@@ -38,16 +38,15 @@ class Roles:
         self._shapes: dict[str, int] = {}
         self._server = np.zeros(0, np.int64)
         self._asks = np.zeros(0, bool)
-        self._by_calls = {one.server for one in labels if one.attach_mode == BY_CALLS}
+        self._by_calls = {label.server for label in labels if label.attach_mode == BY_CALLS}
 
     def server(self, group: I64) -> I64:
-        """For each group, the index in `servers` of the server whose serving row it is; -1:
-        none."""
+        """(n,) index in `servers` of the server whose serving row each group is; -1: none."""
         self._learn(int(group.max(initial=-1)))
         return self._server[group]
 
     def asks(self, group: I64) -> Bool:
-        """Whether each group is a shape whose requests are only counted."""
+        """(n,) whether each group is a shape whose requests are only counted."""
         self._learn(int(group.max(initial=-1)))
         return self._asks[group]
 
@@ -57,18 +56,20 @@ class Roles:
         return group if name is None else self._shapes.setdefault(name, group)
 
     def _learn(self, last: int) -> None:
-        """There may be more groups than labels; a group without a label has no role."""
-        known = len(self._server)
-        if last < known:
+        """Finds the roles of groups up to `last`. A group without a label has no role."""
+        learned_count = len(self._server)
+        if last < learned_count:
             return
-        new = [self.labels[g] if g < len(self.labels) else None for g in range(known, last + 1)]
-        asks = [one is not None and one.is_counted for one in new]
-        self._asks = np.append(self._asks, np.array(asks, bool))
-        server = [self._number(one) for one in new]
+        new_labels = [
+            self.labels[g] if g < len(self.labels) else None for g in range(learned_count, last + 1)
+        ]
+        is_counted = [label is not None and label.is_counted for label in new_labels]
+        self._asks = np.append(self._asks, np.array(is_counted, bool))
+        server = [self._number(label) for label in new_labels]
         self._server = np.append(self._server, np.array(server, np.int64))
 
     def relearn(self) -> None:
-        """Call after the labels were renumbered."""
+        """Drops all roles; call it after the labels were renumbered."""
         self._shapes.clear()
         self._server, self._asks = np.zeros(0, np.int64), np.zeros(0, bool)
 
@@ -79,8 +80,8 @@ class Roles:
         """
         if label.kind != "background":
             return label.serves
-        anybody = label.attach_mode == BY_THREAD or label.server in self._by_calls
-        return (anybody and label.shape != SESSION_OVERHEAD) or label.shape.startswith(
+        any_thread = label.attach_mode == BY_THREAD or label.server in self._by_calls
+        return (any_thread and label.shape != SESSION_OVERHEAD) or label.shape.startswith(
             self._serving
         )
 
@@ -114,7 +115,7 @@ class SpanSums:
         return out
 
     def add_time(self, boundaries_ns: I64) -> None:
-        """Adds windows, each after those before."""
+        """Adds the lengths of windows that follow the earlier ones."""
         if len(boundaries_ns) < 2:
             return
         if self._begin_ns is None:
@@ -127,27 +128,29 @@ class SpanSums:
         `begin_ns`."""
         server = self.roles.server(group)
         for number in np.unique(server[server >= 0]).tolist():
-            mine = server == number
-            span = self._spans(begin_ns[mine])
+            of_server = server == number
+            span = self._spans(begin_ns[of_server])
             name = self.roles.servers[number]
             sums = self.used.setdefault((name, domain), np.zeros(len(self.dt_ns)))
-            sums += np.bincount(span, used[mine].astype(np.float64), len(sums))
+            sums += np.bincount(span, used[of_server].astype(np.float64), len(sums))
 
     def add_requests(self, boundaries_ns: I64, requests: Requests) -> None:
         """Adds requests of windows whose time has been added."""
         rows = self.roles.asks(requests.group)
         if not rows.any():
             return
-        group, n = requests.group[rows], requests.executions[rows].astype(np.float64)
+        group, executions = requests.group[rows], requests.executions[rows].astype(np.float64)
         span = self._spans(boundaries_ns[requests.window[rows]])
-        # By time, then by group number, so that batches do not affect which shapes get their own
-        # counts.
-        met, first = np.unique(group, return_index=True)
-        for one in met[np.argsort(first, kind="stable")].tolist():
-            mine = group == one
-            sums = self._requests_of(self.roles.shape(one))
-            sums += np.bincount(span[mine], n[mine], len(sums))
-            self.calls[one] = self.calls.get(one, 0.0) + float(n[mine].sum())
+        # In order of time, then of group number, so that batches do not affect which shapes get
+        # their own counts.
+        distinct, first = np.unique(group, return_index=True)
+        for shape_group in distinct[np.argsort(first, kind="stable")].tolist():
+            of_group = group == shape_group
+            sums = self._requests_of(self.roles.shape(shape_group))
+            sums += np.bincount(span[of_group], executions[of_group], len(sums))
+            self.calls[shape_group] = self.calls.get(shape_group, 0.0) + float(
+                executions[of_group].sum()
+            )
 
     def move(self, source: int, target: int) -> None:
         """Moves everything of group `source` to group `target`."""
@@ -161,9 +164,9 @@ class SpanSums:
         """Renumbers the groups; `roles` must have been renumbered before."""
         counts, calls = self.counts, self.calls
         self.counts, self.calls = {}, {}
-        for group, sums in counts.items():
-            held = self._requests_of(int(renumbering.group[group]))
-            held += sums
+        for group, old_sums in counts.items():
+            sums = self._requests_of(int(renumbering.group[group]))
+            sums += old_sums
         for group, number in calls.items():
             target = int(renumbering.group[group])
             self.calls[target] = self.calls.get(target, 0.0) + number
@@ -176,21 +179,21 @@ class SpanSums:
 
     def _spans(self, begin_ns: I64) -> I64:
         """Returns the span of each window; makes room for it."""
-        begun = np.maximum(begin_ns - (self._begin_ns or 0), 0)
-        last = int(begun.max(initial=0)) // SPAN_NS
+        since_begin_ns = np.maximum(begin_ns - (self._begin_ns or 0), 0)
+        last = int(since_begin_ns.max(initial=0)) // SPAN_NS
         while last >> self._level >= len(self.dt_ns):
             if len(self.dt_ns) < SPANS_MAX:
                 self._remake(_widened)
             else:
                 self._remake(_halved)
                 self._level += 1
-        return (begun // SPAN_NS) >> self._level
+        return (since_begin_ns // SPAN_NS) >> self._level
 
-    def _remake(self, how: Callable[[F64], F64]) -> None:
-        self.dt_ns = how(self.dt_ns)
-        self.used = {key: how(sums) for key, sums in self.used.items()}
-        self.counts = {key: how(sums) for key, sums in self.counts.items()}
-        self.others = {key: how(sums) for key, sums in self.others.items()}
+    def _remake(self, resize: Callable[[F64], F64]) -> None:
+        self.dt_ns = resize(self.dt_ns)
+        self.used = {key: resize(sums) for key, sums in self.used.items()}
+        self.counts = {key: resize(sums) for key, sums in self.counts.items()}
+        self.others = {key: resize(sums) for key, sums in self.others.items()}
 
 
 def _widened(sums: F64) -> F64:
@@ -198,5 +201,5 @@ def _widened(sums: F64) -> F64:
 
 
 def _halved(sums: F64) -> F64:
-    """Joins each two spans, and makes room for as many again."""
+    """Joins pairs of spans, and makes room for as many new ones."""
     return np.append(sums.reshape(-1, 2).sum(axis=1), np.zeros(len(sums) // 2))

@@ -14,7 +14,7 @@ span's size. Errors are widened by
 
 - what neighbouring spans have in common;
 - what no residual shows: requests may cost more, or less, in spans with many (`CONFOUNDED`);
-- the part of b that may belong to requests, if no span has none (`_unseen`);
+- the part of b that may belong to requests, if no span has none (`_base_uncertainty`);
 - costs that would be negative without the bound, because the model is wrong by that amount.
 """
 
@@ -31,10 +31,10 @@ from qjoule.model.energy import I64, Bool
 PRIOR_SPREAD = 3.0  #: standard error of a shape's cost before the data, in mean costs
 SPANS_MIN = 20  #: and three for each unknown
 #: if this share of the prior spread is left, the data do not determine this shape's cost
-UNTOLD = 0.6
+UNKNOWN = 0.6
 LATE = 0.05  #: share of requests' cost in the following span; above it, spans are too short
 TOO_LATE = 0.2  #: above it nothing can be learned, if spans cannot be made longer
-TOGETHER = -0.8  #: partial correlation below which only the sum of two costs is known
+INSEPARABLE = -0.8  #: partial correlation below which only the sum of two costs is known
 CLEAR = 3.0  #: a cost this many standard errors above zero counts as determined
 #: What a cost's error and its counts may have in common: a share of the variance of each. A machine
 #: that is slowed down serves fewer requests, and each costs more. Least squares attribute that to
@@ -47,23 +47,23 @@ FEWEST = 0.1  #: share of the spans that count as those with the fewest requests
 
 @dataclass(frozen=True)
 class Costs:
-    """Per shape, (s,), in the unit of y for one request. Only values where `told` are valid.
+    """Per shape, (s,), in the unit of y for one request. Only values where `known` are valid.
 
-    `low` and `high` are the 95 % interval. `apart` False: only a sum with another shape's cost is
-    known.
+    `low` and `high` are the 95 % interval. `separable` False: only a sum with another shape's cost
+    is known.
     """
 
     value: F64
     low: F64
     high: F64
-    told: Bool
-    apart: Bool
+    known: Bool
+    separable: Bool
     reason: str = ""  #: why nothing could be learned at all
     noise: float = 0.0  #: variance of what is used, per unit of it, in that unit
 
     def take(self, shapes: slice | I64) -> Costs:
         """The costs of some of the shapes, by their places."""
-        names = ("value", "low", "high", "told", "apart")
+        names = ("value", "low", "high", "known", "separable")
         return replace(self, **{name: getattr(self, name)[shapes] for name in names})
 
     @staticmethod
@@ -74,7 +74,7 @@ class Costs:
 
 
 def costs(y: F64, counts: F64, dt_ns: F64) -> Costs:
-    """What a request of each shape costs.
+    """The cost of one request of each shape.
 
     If requests last as long as spans, part of their work is in later spans than the one they came
     in, and counts would explain too little. So while the residual follows the requests of the span
@@ -93,14 +93,16 @@ def costs(y: F64, counts: F64, dt_ns: F64) -> Costs:
     enough = SPANS_MIN + 3 * (shapes + 1)
     if spans < enough:
         return Costs.none(shapes, f"too little time: {spans} spans for {shapes} shapes")
-    found, late = _regressed(y, counts, dt_ns)
-    if late <= LATE:
-        return found
+    result, late_share = _regression(y, counts, dt_ns)
+    if late_share <= LATE:
+        return result
     if spans // 2 >= enough:
         return costs(_paired(y), _paired(counts), _paired(dt_ns))
-    if late > TOO_LATE:
+    if late_share > TOO_LATE:
         return Costs.none(shapes, f"too little time: requests last as long as 1 of {spans} spans")
-    return replace(found, low=found.low / (1.0 + late), high=found.high * (1.0 + late))
+    return replace(
+        result, low=result.low / (1.0 + late_share), high=result.high * (1.0 + late_share)
+    )
 
 
 def _paired(spans: F64) -> F64:
@@ -108,41 +110,41 @@ def _paired(spans: F64) -> F64:
     return np.add.reduceat(spans, np.arange(0, len(spans), 2), axis=0)
 
 
-def _regressed(y: F64, counts: F64, dt_ns: F64) -> tuple[Costs, float]:
+def _regression(y: F64, counts: F64, dt_ns: F64) -> tuple[Costs, float]:
     """Costs, and the share of the requests' cost that is in the following span."""
     spans, shapes = counts.shape
     calls = counts.sum(axis=0)
     mean = y.sum() / calls.sum()
     design = np.column_stack([dt_ns / dt_ns.sum() * y.sum(), counts * mean])
     weight = 1.0 / np.sqrt(np.maximum(y, 0.1 * y.mean()))
-    prior, centre = _prior(shapes)
-    x, scale = _fitted(_reduced(design, y, weight), spans, prior, centre)
+    prior_precision, prior_target = _prior(shapes)
+    x, scale = _fitted(_reduced(design, y, weight), spans, prior_precision, prior_target)
     # Again, with each span weighted by its expected use.
     expected = np.maximum(design @ np.maximum(x, 0.0), 0.1 * y.mean())
     weight = 1.0 / np.sqrt(expected)
     rows = _reduced(design, y, weight)
-    x, scale = _fitted(rows, spans, prior, centre)
+    x, scale = _fitted(rows, spans, prior_precision, prior_target)
     residual = (y - design @ x) * weight
-    late = _late(y - design[:, :1] @ x[:1], design[:, 1:] @ np.maximum(x[1:], 0.0))
+    late_share = _late_share(y - design[:, :1] @ x[:1], design[:, 1:] @ np.maximum(x[1:], 0.0))
     noise = (scale * _clumping(residual)) ** 2
-    told = _told(rows, x, scale, noise, spans)
-    value = told.value
-    unseen = _unseen(design[:, 0] * value[0], design[:, 1:] @ value[1:], dt_ns)
-    told = told.take(slice(1, None))
+    bounded = _bounded_costs(rows, x, scale, noise, spans)
+    value = bounded.value
+    base_uncertainty = _base_uncertainty(design[:, 0] * value[0], design[:, 1:] @ value[1:], dt_ns)
+    bounded = bounded.take(slice(1, None))
     # No shape costs more than all that was used.
-    high = np.minimum(told.high * (1.0 + unseen), calls.sum() / np.maximum(calls, 1.0))
-    found = replace(
-        told,
-        value=told.value * mean,
-        low=told.low * mean,
-        high=np.maximum(high, told.value) * mean,
-        told=told.told & (calls > 0),
+    high = np.minimum(bounded.high * (1.0 + base_uncertainty), calls.sum() / np.maximum(calls, 1.0))
+    result = replace(
+        bounded,
+        value=bounded.value * mean,
+        low=bounded.low * mean,
+        high=np.maximum(high, bounded.value) * mean,
+        known=bounded.known & (calls > 0),
         noise=noise,
     )
-    return found, late
+    return result, late_share
 
 
-def _told(rows: _Rows, x: F64, scale: float, noise: float, spans: int) -> Costs:
+def _bounded_costs(rows: _Rows, x: F64, scale: float, noise: float, spans: int) -> Costs:
     """Values of the base and all shapes, in mean costs, with intervals that include the misfit.
 
     `x`: least squares, of any sign.
@@ -154,18 +156,18 @@ def _told(rows: _Rows, x: F64, scale: float, noise: float, spans: int) -> Costs:
     prior, centre = _prior(len(x) - 1)
     stacked = np.vstack([rows.r / scale, np.diag(prior)])
     value = nnls(stacked, np.append(rows.z / scale, centre))[0].astype(np.float64)
-    free = max(spans - len(x), 1)
-    noise *= 1.0 + free * CONFOUNDED**2 / (1.0 - CONFOUNDED)
+    freedom = max(spans - len(x), 1)
+    noise *= 1.0 + freedom * CONFOUNDED**2 / (1.0 - CONFOUNDED)
     precision, covariance = _posterior(rows, noise, prior)
-    least, misfit = nonnegative.least(x, covariance)
+    nonnegative_value, misfit = nonnegative.least(x, covariance)
     if misfit > 0:
-        at_nothing = max(int((least <= 0).sum()), 1)
-        precision, covariance = _posterior(rows, noise * max(1.0, misfit / at_nothing), prior)
-    low, high = nonnegative.interval(x, covariance, float(stdtrit(free, 0.975)))
+        zero_count = max(int((nonnegative_value <= 0).sum()), 1)
+        precision, covariance = _posterior(rows, noise * max(1.0, misfit / zero_count), prior)
+    low, high = nonnegative.interval(x, covariance, float(stdtrit(freedom, 0.975)))
     sigma = np.sqrt(np.diag(covariance))
-    together = _together(precision, sigma)
-    told = (sigma < UNTOLD * PRIOR_SPREAD) | together | (x > CLEAR * sigma)
-    return Costs(value, np.minimum(low, value), np.maximum(high, value), told, ~together)
+    inseparable = _inseparable(precision, sigma)
+    known = (sigma < UNKNOWN * PRIOR_SPREAD) | inseparable | (x > CLEAR * sigma)
+    return Costs(value, np.minimum(low, value), np.maximum(high, value), known, ~inseparable)
 
 
 def _prior(shapes: int) -> tuple[F64, F64]:
@@ -205,9 +207,11 @@ def _reduced(design: F64, y: F64, weight: F64) -> _Rows:
 
 def _fitted(rows: _Rows, spans: int, prior: F64, centre: F64) -> tuple[F64, float]:
     """Least squares with the prior; also the noise of a weighted span."""
-    plain = np.linalg.lstsq(rows.r, rows.z, rcond=None)
-    off = rows.z - rows.r @ plain[0]
-    scale = float(np.sqrt((off @ off + rows.rest2) / max(spans - int(plain[2]), 1)))
+    unregularised = np.linalg.lstsq(rows.r, rows.z, rcond=None)
+    residual = rows.z - rows.r @ unregularised[0]
+    scale = float(
+        np.sqrt((residual @ residual + rows.rest2) / max(spans - int(unregularised[2]), 1))
+    )
     y2 = float(rows.z @ rows.z) + rows.rest2
     scale = max(scale, EXACT * float(np.sqrt(y2 / spans)))
     stacked = np.vstack([rows.r / scale, np.diag(prior)])
@@ -215,50 +219,52 @@ def _fitted(rows: _Rows, spans: int, prior: F64, centre: F64) -> tuple[F64, floa
     return x.astype(np.float64), scale
 
 
-def _late(used: F64, asked: F64) -> float:
-    """Share of the requests' effect on `used` that follows the requests of the span before.
+def _late_share(used: F64, own_cost: F64) -> float:
+    """Share of the requests' effect on `used` that is due to the requests of the previous span.
 
-    `asked`: the estimated cost of the span's own requests. 0 if the share may be chance.
+    `own_cost`: the estimated cost of the span's own requests. 0 if the share may be chance.
     """
-    rows = np.column_stack([asked[1:], asked[:-1], np.ones(len(asked) - 1)])
+    rows = np.column_stack([own_cost[1:], own_cost[:-1], np.ones(len(own_cost) - 1)])
     slopes, _, rank, _ = np.linalg.lstsq(rows, used[1:], rcond=None)
     if rank < 3:
         return 0.0
-    rest = used[1:] - rows @ slopes
-    variance = float(rest @ rest) / max(len(rest) - 3, 1) * np.linalg.inv(rows.T @ rows)[1, 1]
+    residual = used[1:] - rows @ slopes
+    variance = (
+        float(residual @ residual) / max(len(residual) - 3, 1) * np.linalg.inv(rows.T @ rows)[1, 1]
+    )
     if slopes[1] <= 2.0 * np.sqrt(max(variance, 0.0)):
         return 0.0
     return float(slopes[1] / (max(slopes[0], 0.0) + slopes[1]))
 
 
-def _unseen(base: F64, asked: F64, dt_ns: F64) -> float:
+def _base_uncertainty(base: F64, request_cost: F64, dt_ns: F64) -> float:
     """The part of the base that may be requests' cost, as a share of that cost.
 
     Spans with many and with more requests determine the use without requests only if each request
     costs the same. Where requests are few, each may cost twice as much. So the base is certain only
     as far as it exceeds the cost of requests in the spans with the fewest.
     """
-    usual = float(asked.sum() / dt_ns.sum())
-    fewest = float(np.quantile(asked / dt_ns, FEWEST))
-    return min(float(base.sum() / dt_ns.sum()), fewest) / usual if usual > 0 else 0.0
+    mean_rate = float(request_cost.sum() / dt_ns.sum())
+    least_rate = float(np.quantile(request_cost / dt_ns, FEWEST))
+    return min(float(base.sum() / dt_ns.sum()), least_rate) / mean_rate if mean_rate > 0 else 0.0
 
 
 def _clumping(residual: F64) -> float:
-    """How much wider errors are because neighbouring spans have similar errors; else 1."""
-    own = float(residual @ residual)
-    if own <= 0:
+    """Factor >= 1 on errors because neighbouring spans have correlated errors."""
+    variance = float(residual @ residual)
+    if variance <= 0:
         return 1.0
-    shared = float(residual[1:] @ residual[:-1]) / own
-    shared = min(max(shared - 2.0 / np.sqrt(len(residual)), 0.0), 0.9)
-    return float(np.sqrt((1.0 + shared) / (1.0 - shared)))
+    autocorrelation = float(residual[1:] @ residual[:-1]) / variance
+    autocorrelation = min(max(autocorrelation - 2.0 / np.sqrt(len(residual)), 0.0), 0.9)
+    return float(np.sqrt((1.0 + autocorrelation) / (1.0 - autocorrelation)))
 
 
-def _together(precision: F64, sigma: F64) -> Bool:
-    """Whether a cost is known only as a sum with another's, (1 + s,); False for the base, the
-    first."""
-    told = precision[1:, 1:]
-    width = np.sqrt(np.diag(told))
-    partial = -told / np.outer(width, width)
+def _inseparable(precision: F64, sigma: F64) -> Bool:
+    """(1 + s,) whether each cost is known only as a sum with another one; False for the base, which
+    is first."""
+    cost_precision = precision[1:, 1:]
+    width = np.sqrt(np.diag(cost_precision))
+    partial = -cost_precision / np.outer(width, width)
     np.fill_diagonal(partial, 1.0)
-    together = (partial.min(axis=1) < TOGETHER) & (sigma[1:] > 0.4 * PRIOR_SPREAD)
-    return np.append(False, together)
+    inseparable = (partial.min(axis=1) < INSEPARABLE) & (sigma[1:] > 0.4 * PRIOR_SPREAD)
+    return np.append(False, inseparable)

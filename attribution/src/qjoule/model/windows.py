@@ -57,8 +57,8 @@ class SegmentWindows:
     """Turns a stream of segments into complete windows, holding only the window still open.
 
     The results depend on the stream alone, not on how it is cut into batches, to the bit.
-    `without_stolen`: entries are without the time that the host stole. `of_cores`: the machine's
-    packages are its cores, so that none keeps another one awake.
+    `without_stolen`: leave stolen time out of the entries. `of_cores`: the machine's packages are
+    its cores, so none keeps another one awake.
 
     >>> stream = SegmentWindows(machine, energy)          # doctest: +SKIP
     >>> for batch in (*map(stream.add, chunks), stream.finish()): ledger.add(batch)
@@ -151,8 +151,8 @@ class SegmentWindows:
     def _count(self, anomalies: Sequence[int]) -> None:
         """Adds the anomalies that the sweep has found since the last call."""
         for i, name in enumerate(_ANOMALIES):
-            new = anomalies[i] - self._seen[i]
-            setattr(self.anomalies, name, getattr(self.anomalies, name) + new)
+            increase = anomalies[i] - self._seen[i]
+            setattr(self.anomalies, name, getattr(self.anomalies, name) + increase)
             self._seen[i] = anomalies[i]
 
     def _place_lost(self, boundaries_ns: I64, free_ns: I64) -> I64:
@@ -175,16 +175,16 @@ class SegmentWindows:
             since_ns, at_ns = boundaries_ns - origin, lost.t_ns - origin
             running = np.floor(np.interp(since_ns, at_ns, lost.lost_ns, left=0.0))
             claims = np.diff(running).astype(np.int64)
-            carry = int(self._lost_carry_ns[cpu])
+            carry_ns = int(self._lost_carry_ns[cpu])
             if self.energy.boundaries_ns[-1] == boundaries_ns[-1]:
                 claims[-1] += int(lost.lost_ns[-1]) - int(running[-1])
-            for k in range(len(claims)) if carry or claims.any() else ():
-                carry += int(claims[k])
-                fits = min(carry, int(left_ns[k, cpu]))
-                left_ns[k, cpu] -= fits
-                placed[k, self._cpu_package[slot]] += fits
-                carry -= fits
-            self._lost_carry_ns[cpu] = carry
+            for k in range(len(claims)) if carry_ns or claims.any() else ():
+                carry_ns += int(claims[k])
+                fitting_ns = min(carry_ns, int(left_ns[k, cpu]))
+                left_ns[k, cpu] -= fitting_ns
+                placed[k, self._cpu_package[slot]] += fitting_ns
+                carry_ns -= fitting_ns
+            self._lost_carry_ns[cpu] = carry_ns
         return placed
 
 
@@ -192,22 +192,22 @@ def without_stolen(entries: Entries) -> Entries:
     """The entries without their stolen time; `stolen_ns` is then exactly what `cpu_ns` lacks.
 
     All their times shrink in proportion, so that an entry has as many neighbours as before. Counts
-    stay: counters of a virtual CPU stand still while it does not run. At least 1 ns is left of an
-    entry, so that no energy loses its owner.
+    stay: counters of a virtual CPU stand still while it does not run. At least 1 ns of an entry
+    remains, so that no energy loses its owner.
     """
     if not entries.stolen_ns.any():
         return entries
-    had_ns = entries.cpu_ns
-    left_ns = np.maximum(had_ns - np.rint(entries.stolen_ns).astype(np.int64), had_ns > 0)
-    share = left_ns / np.maximum(had_ns, 1)
+    total_ns = entries.cpu_ns
+    remaining_ns = np.maximum(total_ns - np.rint(entries.stolen_ns).astype(np.int64), total_ns > 0)
+    share = remaining_ns / np.maximum(total_ns, 1)
     return replace(
         entries,
-        cpu_ns=left_ns,
-        overlap_ns=np.minimum((entries.overlap_ns * share).astype(np.int64), left_ns),
+        cpu_ns=remaining_ns,
+        overlap_ns=np.minimum((entries.overlap_ns * share).astype(np.int64), remaining_ns),
         shared_ns=entries.shared_ns * share,
         counted_ns=entries.counted_ns * share[:, None],
         scaled_ns=entries.scaled_ns * share,
-        stolen_ns=(had_ns - left_ns).astype(np.float64),
+        stolen_ns=(total_ns - remaining_ns).astype(np.float64),
         small=entries.small * np.column_stack([share, np.ones((len(share), SMALL - 1))]),
     )
 

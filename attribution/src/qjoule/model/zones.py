@@ -26,7 +26,7 @@ _MOST_OF_PACKAGE = 3.0
 #: that of another socket does, was seen on Granite Rapids: 200 W, beside 6 W (PAPI's pull request
 #: 635).
 _MOST_OF_OTHERS = 20.0
-_LEAST_NS = 500_000_000  #: a shorter known time shows no mean power
+_LEAST_NS = 500_000_000  #: less known time gives no mean power
 _ADVICE = (
     "its unit differs by CPU model, and another one is in use: update kernel and firmware, or "
     "measure memory at the wall (record --meter)"
@@ -97,38 +97,40 @@ class Zone:
     def _take(self, batch: WindowBatch) -> tuple[Entries, Load]:
         dt_ns = np.diff(batch.energy.boundaries_ns)
         if not self.slots:
-            nothing = np.zeros(len(dt_ns), np.int64)
+            zeros = np.zeros(len(dt_ns), np.int64)
             empty = batch.entries.take(np.zeros(0, np.int64))
-            return empty, Load(dt_ns, nothing, nothing, nothing, nothing)
-        at = list(self.slots)
+            return empty, Load(dt_ns, zeros, zeros, zeros, zeros)
+        slots = list(self.slots)
         idle, lost, active, cores = (
-            values[:, at].sum(axis=1)
+            values[:, slots].sum(axis=1)
             for values in (batch.idle_ns, batch.lost_ns, batch.active_ns, batch.core_ns)
         )
         load = Load(dt_ns, idle, lost, active, cores)
-        if len(at) == len(batch.packages) == 1:
+        if len(slots) == len(batch.packages) == 1:
             return batch.entries, load
-        if len(at) > 1:
+        if len(slots) > 1:
             return _merge(batch.entries), load
-        return batch.entries.take(np.flatnonzero(batch.entries.package == at[0])), load
+        return batch.entries.take(np.flatnonzero(batch.entries.package == slots[0])), load
 
 
 def zones(series: Sequence[Series], packages: tuple[int, ...], domain: str) -> tuple[Zone, ...]:
     """Zones of a domain, by package.
 
     A single platform counter covers all packages. A counter of a package without any CPU is a zone
-    where nobody runs.
+    in which nothing runs.
     """
-    mine: dict[int, list[int]] = {}
-    for s, one in enumerate(series):
-        if one.domain == domain:
-            mine.setdefault(one.package, []).append(s)
-    whole = domain in ("psys", WALL) and sum(map(len, mine.values())) == 1
-    out = []
-    for package, numbers in sorted(mine.items()):
+    series_by_package: dict[int, list[int]] = {}
+    for s, counter in enumerate(series):
+        if counter.domain == domain:
+            series_by_package.setdefault(counter.package, []).append(s)
+    covers_all = domain in ("psys", WALL) and sum(map(len, series_by_package.values())) == 1
+    found_zones = []
+    for package, numbers in sorted(series_by_package.items()):
         slots = (packages.index(package),) if package in packages else ()
-        out.append(Zone(package, tuple(numbers), tuple(range(len(packages))) if whole else slots))
-    return tuple(out)
+        found_zones.append(
+            Zone(package, tuple(numbers), tuple(range(len(packages))) if covers_all else slots)
+        )
+    return tuple(found_zones)
 
 
 def _merge(entries: Entries) -> Entries:
@@ -167,13 +169,13 @@ def left_out(batches: Sequence[WindowBatch], series: Sequence[Series]) -> dict[s
     dram_w = _by_package(batches, series, "dram")
     package_w = _by_package(batches, series, "package") if dram_w else {}
     for package, watts in sorted(dram_w.items()):
-        beside_w = package_w.get(package, np.inf)
+        package_power_w = package_w.get(package, np.inf)
         least_w = min(dram_w.values())
-        shows = f"shows {watts:.1f} W beside {beside_w:.1f} W of its package {package}"
-        if watts > _MOST_OF_PACKAGE * beside_w:
-            return {"dram": f"it {shows}: {_ADVICE}"}
-        if watts > max(beside_w, _MOST_OF_OTHERS * least_w):
-            return {"dram": f"it {shows}, and {least_w:.1f} W of another package: {_ADVICE}"}
+        reading = f"shows {watts:.1f} W beside {package_power_w:.1f} W of its package {package}"
+        if watts > _MOST_OF_PACKAGE * package_power_w:
+            return {"dram": f"it {reading}: {_ADVICE}"}
+        if watts > max(package_power_w, _MOST_OF_OTHERS * least_w):
+            return {"dram": f"it {reading}, and {least_w:.1f} W of another package: {_ADVICE}"}
     return {}
 
 
@@ -182,9 +184,9 @@ def _by_package(
 ) -> dict[int, float]:
     """Mean power in W of a domain, by package; without packages of which it is not known."""
     watts: dict[int, float] = {}
-    for s, one in enumerate(series):
-        if one.domain == domain:
-            watts[one.package] = watts.get(one.package, 0.0) + _mean_w(batches, s)
+    for s, counter in enumerate(series):
+        if counter.domain == domain:
+            watts[counter.package] = watts.get(counter.package, 0.0) + _mean_w(batches, s)
     return {package: value for package, value in watts.items() if not np.isnan(value)}
 
 
@@ -193,7 +195,7 @@ def _mean_w(batches: Sequence[WindowBatch], s: int) -> float:
     nj = ns = 0
     for batch in batches:
         energy = coarse(batch, (s,)).energy
-        known = energy.known[s]
-        nj += int(energy.energy_nj[s][known].sum())
-        ns += int(np.diff(energy.boundaries_ns)[known].sum())
+        measured = energy.known[s]
+        nj += int(energy.energy_nj[s][measured].sum())
+        ns += int(np.diff(energy.boundaries_ns)[measured].sum())
     return nj / ns if ns >= _LEAST_NS else np.nan

@@ -77,7 +77,7 @@ class CoreEvidence:
             _TERM_ERRORS * np.abs(value[first + _ESTIMATED]),
             np.full(len(value) - self.fixed, _CLASS_ERROR * self.spread),
         )
-        precision, moment = _blurred(*equations.told(), sigma)
+        precision, moment = _blurred(*equations.evidence(), sigma)
         full_precision, full_moment = np.zeros((len(value),) * 2), np.zeros(len(value))
         full_precision[np.ix_(index, index)], full_moment[index] = precision, moment
         return full_precision, full_moment
@@ -141,7 +141,7 @@ class _NormalEquations:
 
     gram: F64
     moment: F64
-    told_count: int
+    estimated_count: int
     repeats: float
 
     @staticmethod
@@ -168,9 +168,9 @@ class _NormalEquations:
             outlier_factor = noise.odd(rows, error, model.dynamic_w)
         return _NormalEquations(gram, moment, size, noise.repeats)
 
-    def told(self) -> tuple[F64, F64]:
+    def evidence(self) -> tuple[F64, F64]:
         """Precision and moment of the estimated parameters."""
-        size = self.told_count
+        size = self.estimated_count
         cross = self.gram[size:, :size]
         right_side = np.column_stack([cross, self.moment[size:]])
         solved = np.linalg.solve(self.gram[size:, size:], right_side)
