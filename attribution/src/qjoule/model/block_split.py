@@ -103,7 +103,7 @@ class BlockSplit:
             row = np.searchsorted(self._groups, entries.group)
             share = 1.0 / len(zone.series)
             for s in zone.series:
-                rest_w, trust = self._rest(
+                rest_w, trust = self._power_at_rest(
                     s, z, batch, load, (part_of_zone.busy_ns, window_weight, window_effects_nj)
                 )
                 result = split(
@@ -130,7 +130,7 @@ class BlockSplit:
                 splits.append((s, result))
         return splits
 
-    def _rest(
+    def _power_at_rest(
         self, s: int, z: int, batch: WindowBatch, load: Load, window_sums: tuple[F64, F64, F64]
     ) -> tuple[F64, F64]:
         """Power at rest in each window (n,), and the share of an unexpected energy that counts as

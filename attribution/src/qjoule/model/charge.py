@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds the group that each segment is charged to: that of its query, or else of its owner.
+"""Finds the group that each segment is charged to: the group of its query, or of its owner if it
+has no query.
 
 `IdRuns` finds each query's record by its id, without storing every id. Queries are numbered in
 sequence, so the ids of neighbouring records are nearly all consecutive. A run of consecutive ids is
@@ -145,8 +146,8 @@ def joined_runs(parts: list[IdRuns]) -> IdRuns:
     shared = np.bincount(cluster)[cluster] > 1
     if not shared.any():
         return runs
-    plain, cut = _take(runs, ~shared), _first_come(_take(runs, shared))
-    return joined_runs([plain, cut])
+    disjoint, divided = _take(runs, ~shared), _first_come(_take(runs, shared))
+    return joined_runs([disjoint, divided])
 
 
 def _take(runs: IdRuns, rows: npt.NDArray[np.bool_]) -> IdRuns:

@@ -114,7 +114,7 @@ def _differences(parts: Sequence[TracePart], names: Sequence[str]) -> list[str]:
 
 
 def _differing(
-    parts: Sequence[TracePart], what: str, value_of: Callable[[Attribution], str]
+    parts: Sequence[TracePart], property_name: str, value_of: Callable[[Attribution], str]
 ) -> list[str]:
     by_value: dict[str, list[str]] = {}
     for part in parts:
@@ -122,7 +122,7 @@ def _differing(
     if len(by_value) < 2:
         return []
     named = "; ".join(f"{value} ({', '.join(by_value[value])})" for value in sorted(by_value))
-    return [f"{what} differ: {named}"]
+    return [f"{property_name} differ: {named}"]
 
 
 def _notes_by_trace(

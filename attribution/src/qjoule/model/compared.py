@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the runs of B gain over those of A: GPS-UP and energy-delay product with intervals.
+"""Compares the runs of B with those of A: GPS-UP and energy-delay product, with intervals.
 
 For one statement on one machine with one calibration, the errors of the power model and of the
 total are the same factor in every run: the statement does the same kind of work on both sides.
@@ -93,11 +93,11 @@ def compare_sides(
     a: Sequence[RunForms], b: Sequence[RunForms], matched: Sequence[tuple[Form, Form]]
 ) -> Sides:
     """Compares `matched` statements (any form of A and of B that has the name) over all runs."""
-    alike = not differences([*a, *b])
+    comparable = not differences([*a, *b])
     paired = [run.recording for run in a] == [run.recording for run in b]
     same_name = np.array([old.name == new.name for old, new in matched], dtype=bool)
     # All totals are wrong by the same factor (see the module's docstring).
-    if alike:
+    if comparable:
         a, b = (
             [replace(run, forms=[*map(without_total_error, run.forms)]) for run in side]
             for side in (a, b)
@@ -111,10 +111,10 @@ def compare_sides(
     )
     old = figures(a, [form.name for form, _ in matched])
     new = figures(b, [form.name for _, form in matched])
-    ratios = _ratios(old, new, alike & same_name, paired)
+    ratios = _ratios(old, new, comparable & same_name, paired)
     total_old, total_new, in_every_run = in_total(old, new)
     total_ratios = _ratios(
-        total_old, total_new, np.array([alike and bool(same_name.all())]), paired
+        total_old, total_new, np.array([comparable and bool(same_name.all())]), paired
     )
     rows = _rows(old, new, ratios, matched)
     everything = [(Form("total", "all statements", 0, None, None, None),) * 2]
@@ -171,7 +171,7 @@ def _rows(
                 runs,
                 speedup=_inverse(estimate["latency"]),
                 greenup=_inverse(estimate["J/call"]),
-                powerup=_known(estimate["W"]),
+                powerup=_finite(estimate["W"]),
                 edp_gain=_inverse(estimate["EDP"]),
                 speedup_ci95=_inverse_ends(ci95["latency"]),
                 greenup_ci95=_inverse_ends(ci95["J/call"]),
@@ -179,8 +179,8 @@ def _rows(
                 edp_gain_ci95=_inverse_ends(ci95["EDP"]),
                 category=_category(row_ends),
                 energy_differs=True if _side(row_ends["J/call"]) else None,
-                more_runs=_known(float(more_runs[i]), infinite=True),
-                detectable=_known(float(detectable[i])),
+                more_runs=_finite(float(more_runs[i]), infinite=True),
+                detectable=_finite(float(detectable[i])),
                 flags=flags,
             )
         )
@@ -258,9 +258,9 @@ def _pooled(forms: Sequence[Form], side: Figures) -> list[Form]:
             replace(
                 form,
                 calls=int(calls),
-                j_per_call=_known(j_per_call),
+                j_per_call=_finite(j_per_call),
                 j_per_call_ci95=_known_ends((low, high)),
-                latency_ns_mean=_known(latency_ns),
+                latency_ns_mean=_finite(latency_ns),
                 loss_share=loss,
             )
         )
@@ -284,7 +284,7 @@ def _some_runs(runs: tuple[int, int], all_runs: tuple[int, int]) -> tuple[str, .
     )
 
 
-def _known(value: float, *, infinite: bool = False) -> float | None:
+def _finite(value: float, *, infinite: bool = False) -> float | None:
     return None if math.isnan(value) or (math.isinf(value) and not infinite) else value
 
 

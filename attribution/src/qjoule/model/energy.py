@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Converts raw energy counters to integer nanojoules per window, or to the cause why not.
+"""Converts raw energy counters to integer nanojoules per window, or to the cause of a missing
+value.
 
 Nothing is clamped and nothing is dropped: a window whose energy cannot be known carries a `Cause`
 instead, and no sum includes its energy.
@@ -223,10 +224,10 @@ def _series_energy(
     times_ns: I64,
     readings: Readings,
     rounds: tuple[npt.NDArray[np.intp], I64],
-    out: tuple[I64, npt.NDArray[np.uint8], I64],
+    rows: tuple[I64, npt.NDArray[np.uint8], I64],
 ) -> None:
     """Fills one series' rows of energy, cause and half width from its readings."""
-    energy, cause, half_width_ns = out
+    energy, cause, half_width_ns = rows
     if not series.has_unit:
         cause[:] = Cause.IMPLAUSIBLE
         return

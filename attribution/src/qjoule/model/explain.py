@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where one row's joules and their interval come from, noted down while windows are split.
+"""Records, while windows are split, where one row's joules and their interval come from.
 
 A `RowWatch` is given to the account of a trace. It records the quantities that the split itself
 uses: the energy of the row's entries by cause, and the slopes and covariance of the model's error.
@@ -248,10 +248,10 @@ def _source_columns(model: PowerModel, column: I64) -> dict[str, I64]:
     return dict(zip(SOURCES, [*fixed, numbers[is_own], other_factors], strict=True))
 
 
-def _conditional(covariance: F64, known: I64) -> F64:
-    """The covariance if the parameters `known` were known exactly."""
-    cross = covariance[:, known]
-    inner = np.linalg.pinv(covariance[np.ix_(known, known)], hermitian=True)
+def _conditional(covariance: F64, settled: I64) -> F64:
+    """The covariance if the parameters `settled` were known exactly."""
+    cross = covariance[:, settled]
+    inner = np.linalg.pinv(covariance[np.ix_(settled, settled)], hermitian=True)
     return np.asarray(covariance - cross @ inner @ cross.T)
 
 

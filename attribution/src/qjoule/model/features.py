@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an entry's energy may depend on: its counters and its time, alone or with a busy sibling."""
+"""Features of entries that their energy may depend on: counters and time, alone or with a busy
+sibling."""
 
 from __future__ import annotations
 
@@ -55,26 +56,26 @@ def entry_features(entries: Entries, windows: int) -> F64:
     cpu_ns = entries.cpu_ns.astype(np.float64)
     shared_ns = np.minimum(entries.overlap_ns, entries.cpu_ns).astype(np.float64)
     # Each feature is contiguous: most operations work on one feature at a time.
-    out = np.empty((len(FEATURES), len(cpu_ns)))
+    features = np.empty((len(FEATURES), len(cpu_ns)))
     for i in range(COUNTERS):
         counts, shared = _counts(entries, i, cpu_ns, shared_ns, windows)
         if i > 0:
-            np.subtract(counts, shared, out=out[1 + i])
-            out[7 + i] = shared
+            np.subtract(counts, shared, out=features[1 + i])
+            features[7 + i] = shared
             continue
         frequency2 = (counts / np.maximum(cpu_ns, 1.0)) ** 2
-        np.subtract(counts, shared, out=out[0])
-        out[1] = shared
-        np.multiply(out[:2], frequency2, out=out[6:8])
-    np.subtract(cpu_ns, shared_ns, out=out[4])
-    out[5] = shared_ns
-    _add_small(entries, cpu_ns, out)
-    return out.T
+        np.subtract(counts, shared, out=features[0])
+        features[1] = shared
+        np.multiply(features[:2], frequency2, out=features[6:8])
+    np.subtract(cpu_ns, shared_ns, out=features[4])
+    features[5] = shared_ns
+    _add_small(entries, cpu_ns, features)
+    return features.T
 
 
-def _add_small(entries: Entries, cpu_ns: F64, out: F64) -> None:
+def _add_small(entries: Entries, cpu_ns: F64, features: F64) -> None:
     """Fills the rows of small cores. Each kind of core has a frequency of its own."""
-    out[_SMALL] = 0.0
+    features[_SMALL] = 0.0
     if not entries.small.any():
         return
     small_ns = np.minimum(entries.small[:, 0], cpu_ns)
@@ -83,18 +84,18 @@ def _add_small(entries: Entries, cpu_ns: F64, out: F64) -> None:
     for row, (row_of, i) in enumerate(((0, 0), (2, 1))):
         counts = entries.counters[:, i]
         count_share = np.minimum(entries.small[:, 1 + i] / np.maximum(counts, 1.0), 1.0)
-        total_counts = out[row_of] + out[row_of + 1 if i == 0 else 8]
+        total_counts = features[row_of] + features[row_of + 1 if i == 0 else 8]
         small_counts = np.where(counts > 0, count_share, time_share) * total_counts
-        out[_SMALL.start + row] = np.minimum(small_counts, out[row_of])
-    out[_SMALL.start + 2] = small_ns
-    cycles = out[_SMALL.start]
+        features[_SMALL.start + row] = np.minimum(small_counts, features[row_of])
+    features[_SMALL.start + 2] = small_ns
+    cycles = features[_SMALL.start]
     squared = cycles * (cycles / np.maximum(small_ns, 1.0)) ** 2
-    large, large_ns = out[0] + out[1] - cycles, np.maximum(cpu_ns - small_ns, 1.0)
+    large, large_ns = features[0] + features[1] - cycles, np.maximum(cpu_ns - small_ns, 1.0)
     ran_small = cycles > 0
-    for row, other_cycles in ((6, out[0] - cycles), (7, out[1])):
-        out[row, ran_small] = (other_cycles * (large / large_ns) ** 2)[ran_small]
-    out[6, ran_small] += squared[ran_small]
-    out[_SMALL.start + 3] = squared
+    for row, other_cycles in ((6, features[0] - cycles), (7, features[1])):
+        features[row, ran_small] = (other_cycles * (large / large_ns) ** 2)[ran_small]
+    features[6, ran_small] += squared[ran_small]
+    features[_SMALL.start + 3] = squared
 
 
 def _counts(entries: Entries, i: int, cpu_ns: F64, shared_ns: F64, windows: int) -> tuple[F64, F64]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What was learned of power, as the values, flags and notes of a result."""
+"""The learned power models as the values, flags and notes of a result."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Limits on how much more B may cost than A, and whether the runs keep them."""
+"""Limits on the cost of B relative to A, and whether the runs keep them."""
 
 from __future__ import annotations
 

@@ -116,7 +116,7 @@ def latency_change(base: Form, new: Form) -> tuple[str, float] | None:
 
 
 def in_words(category: str) -> str:
-    """What a category says, for people; what is not separable is left out.
+    """A category as a sentence for people; parts that are not separable are left out.
 
     >>> in_words("green: faster, more power")
     'saves energy: shorter by more than its extra power costs'
@@ -124,8 +124,8 @@ def in_words(category: str) -> str:
     'costs energy'
     """
     begin, _, power = category.partition(", ")
-    if words := _WORDS.get((begin, power)):
-        return words
+    if sentence := _WORDS.get((begin, power)):
+        return sentence
     energy = {"green": "saves energy", "red": "costs energy"}.get(begin.partition(":")[0])
     if energy is None:
         return category

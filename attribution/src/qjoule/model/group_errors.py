@@ -37,7 +37,7 @@ class TotalErrors:
     def add(self, key: int, first: int, sigma_nj: F64) -> F64:
         """Adds the edge errors of windows `first` on, (n,); returns the slopes of T's variance by
         them, halved, (n,)."""
-        previous_nj = self._before(key, first)
+        previous_nj = self._previous_nj(key, first)
         neighbours = np.concatenate([[previous_nj], sigma_nj, [0.0]])
         slopes = 2.0 * sigma_nj - neighbours[:-2] - neighbours[2:]
         self.random_nj2 += float(sigma_nj @ slopes) - previous_nj * float(sigma_nj[0])
@@ -45,7 +45,7 @@ class TotalErrors:
         self._edges[key] = (*first_edge, first + len(sigma_nj) - 1, float(sigma_nj[-1]))
         return np.asarray(slopes)
 
-    def _before(self, key: int, first: int) -> float:
+    def _previous_nj(self, key: int, first: int) -> float:
         """The edge error of the window before number `first`; 0 if nobody ran in it."""
         _, _, last, x = self._edges.get(key, (0, 0.0, _NO_WINDOW, 0.0))
         return x if last == first - 1 else 0.0
@@ -57,7 +57,7 @@ class TotalErrors:
         self.model_nj += later.model_nj
         joints = {}
         for key, (first, x, last, last_x) in later._edges.items():
-            if previous_nj := self._before(key, first):
+            if previous_nj := self._previous_nj(key, first):
                 joints[key] = first, x, previous_nj
                 self.random_nj2 -= 2.0 * x * previous_nj
             first_edge = self._edges[key][:2] if key in self._edges else (first, x)

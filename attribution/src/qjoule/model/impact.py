@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Joules as electricity, money and carbon: kWh, cost and gCO2e, in total and per call.
+"""Converts joules to electricity, money and carbon: kWh, cost and gCO2e, in total and per call.
 
 Carbon per call is the Software Carbon Intensity of ISO/IEC 21031:2024 (Green Software Foundation):
 SCI = ((E * I) + M) per R, with R = one call. E is a row's energy times PUE (the site's energy per

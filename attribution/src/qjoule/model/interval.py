@@ -46,7 +46,7 @@ class EnergyErrors(Generic[_V]):
         """
         variance = np.maximum(self.random_nj2, 0.0) + self.model_nj**2
         total_nj = self.total_nj if absolute else 0.0
-        # Lost energy is added to what was seen: none of it, the expected amount, or twice that.
+        # The lost energy may be zero, the expected amount, or twice that.
         half_width_nj = np.sqrt(
             Z95**2 * variance + self.scaled_nj**2 + total_nj**2 + self.loss_nj**2
         )

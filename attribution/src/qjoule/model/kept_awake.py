@@ -57,11 +57,11 @@ def with_kept(entries: Entries, kept_ns: I64) -> Entries:
         amounts.append(entry_ns[positive])
     place, index = np.unique(np.concatenate(keys), return_inverse=True)
     key = (entries.window * packages + entries.package) * len(groups) + number
-    kept = np.bincount(index.reshape(-1), np.concatenate(amounts), len(place))
+    kept_ns_of_entry = np.bincount(index.reshape(-1), np.concatenate(amounts), len(place))
     missing = place[~np.isin(place, key, assume_unique=True)]
     entries, key = _with_places(entries, key, missing, (packages, groups))
     effects = entries.effects.copy()
-    effects[np.searchsorted(key, place), _KEPT] += kept
+    effects[np.searchsorted(key, place), _KEPT] += kept_ns_of_entry
     return replace(entries, effects=effects)
 
 

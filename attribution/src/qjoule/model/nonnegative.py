@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Least squares of quantities that are not negative: values by normal equations, and intervals.
+"""Non-negative least squares: values by normal equations, and intervals.
 
 Weights of the data and Gaussian priors are in the equations. Most optima need no bounds, or few.
 Where pivoting does not converge, the active-set method of Lawson and Hanson is used ("Solving Least

@@ -69,13 +69,13 @@ def differences(runs: Sequence[RunForms]) -> list[Difference]:
     """The items of `MadeWith`, and the selection, that differ from the first run: each once."""
     first_differences = {}
     for run in runs[1:]:
-        for item, first, other in _both(runs[0], run):
+        for item, first, other in _comparable_items(runs[0], run):
             if first != other and item not in first_differences:
                 first_differences[item] = Difference(item, first, other, run.name)
     return list(first_differences.values())
 
 
-def _both(first: RunForms, other_run: RunForms) -> list[tuple[str, str, str]]:
+def _comparable_items(first: RunForms, other_run: RunForms) -> list[tuple[str, str, str]]:
     pairs = [
         (field.name.replace("_", " "), getattr(first.made_with, field.name),
          getattr(other_run.made_with, field.name))
@@ -174,8 +174,8 @@ def _weighted(figures: Figures, weights: F64) -> Figures:
 
 def loss_slack(a: Figures, b: Figures) -> F64:
     """Possible effect of lost records on both sides, the same in either direction, (2, n)."""
-    both = np.log1p(mean_of_runs(a.loss_share) + mean_of_runs(b.loss_share))
-    return np.stack([both, both])
+    log_loss = np.log1p(mean_of_runs(a.loss_share) + mean_of_runs(b.loss_share))
+    return np.stack([log_loss, log_loss])
 
 
 def error_slack(a: Figures, b: Figures) -> F64:

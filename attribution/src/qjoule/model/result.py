@@ -90,19 +90,18 @@ class Row:
     95 %, (low, high). Those of joules are without the error of the total, which all rows have in
     common, unless `EnergySource.error_in_rows`; that of `share` (None: unknown) is also without all
     else that moves the rows alike, such as power at rest; `share_error` has its parts, in nJ of the
-    energy of all owners. `energy_by_domain_nj` holds the other domains, and
-    `energy_by_domain_ci95` their intervals in nJ. `power_factor` is (value, low, high): the group's
-    power as a multiple of its weight, learned from the windows; None if it was not learned.
-    `alone`: times in which it ran alone, since its factor is learned; None if it never did.
-    `timed`: number of calls with a latency; `latency_counts`: how many are in each of the kernel
-    side's buckets, and `outcomes`: how they ended, both of a live stream. `ids`: what other tools
-    call its statements. `error` and `error_by_domain`: the parts of the intervals, so that rows of
-    several traces can be added up; None if unknown. `shared_nj`: the part of `energy_nj` that comes
-    from power that a package draws once, however many of its cores are busy; None if unknown. For
-    transactions, `commit_nj` is the part of `energy_nj` that COMMIT or ROLLBACK took, and
-    `commit_ns_mean` their duration; None if none was seen. `waits`: None: of none it is recorded.
-    `helpers`: the same of threads that helped in parallel, and waited: `latency_ns` is for how long
-    they helped; None: not recorded.
+    energy of all owners. `energy_by_domain_nj` holds the other domains, and `energy_by_domain_ci95`
+    their intervals in nJ. `power_factor` is (value, low, high): the group's power as a multiple of
+    its weight, learned from the windows; None if it was not learned. `alone`: times in which it ran
+    alone, since its factor is learned; None if it never did. `timed`: number of calls with a
+    latency; `latency_counts`: how many are in each of the kernel side's buckets, and `outcomes`:
+    how they ended, both of a live stream. `ids`: what other tools call its statements. `error` and
+    `error_by_domain`: the parts of the intervals, so that rows of several traces can be added up;
+    None if unknown. `shared_nj`: the part of `energy_nj` that comes from power that a package draws
+    once, however many of its cores are busy; None if unknown. For transactions, `commit_nj` is the
+    part of `energy_nj` that COMMIT or ROLLBACK took, and `commit_ns_mean` their duration; None
+    without any. `waits`: None: not recorded. `helpers`: the same of threads that helped in
+    parallel, and waited: `latency_ns` is for how long they helped; None: not recorded.
     `waiting_nj`: of the machine at rest while they waited (bpf/README.md, "The energy of waiting");
     None where idle energy is a row of its own, or power at rest or the waits are not known.
     `stolen_ns`: the part of `cpu_ns` in which the host of a virtual machine ran something else, and
@@ -211,7 +210,7 @@ class ServerChange:
     until: str = ""
     pid: int = 0
     process: str = ""
-    cpu_ns: int | None = None  #: the CPU time that it hides, where no row says it
+    cpu_ns: int | None = None  #: the CPU time that it hides, if no row contains it
     why: str = ""
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Orders rows, and joins some of them so that every sum is unchanged.
+"""Sorts rows, and joins rows so that every sum is unchanged.
 
 `merged` adds up rows of equal keys, `fold_rows` keeps the first and joins the others into one, and
 `with_commits` joins a transaction's two rows: that of its COMMIT, and that of its other queries.
@@ -89,7 +89,7 @@ def added(rows: Sequence[Row], keys: Mapping[str, str], *, apart: bool) -> Row:
     return Row(
         keys=dict(keys),
         shape=shapes.pop() if len(shapes) == 1 else "",
-        server=_same([row.server for row in rows], SEVERAL),
+        server=_common_value([row.server for row in rows], SEVERAL),
         kind=rows[0].kind,
         calls=sum(row.calls for row in rows),
         energy_nj=energy_nj,
@@ -100,7 +100,7 @@ def added(rows: Sequence[Row], keys: Mapping[str, str], *, apart: bool) -> Row:
         cycles=_sum([row.cycles for row in rows]),
         instructions=_sum([row.instructions for row in rows]),
         llc_misses=_sum([row.llc_misses for row in rows]),
-        attach_mode=_same([row.attach_mode for row in rows], ""),
+        attach_mode=_common_value([row.attach_mode for row in rows], ""),
         flags=tuple(sorted({flag for row in rows for flag in row.flags})),
         energy_by_domain_nj=domains,
         energy_by_domain_ci95=ends_by_domain,
@@ -168,7 +168,7 @@ def _stolen_ns(rows: Sequence[Row]) -> int | None:
     return sum(recorded) if recorded else None
 
 
-def _same(values: Sequence[str], several: str) -> str:
+def _common_value(values: Sequence[str], several: str) -> str:
     return values[0] if len(set(values)) == 1 else several
 
 
@@ -261,9 +261,10 @@ def fold_rows(attribution: Attribution, top: int) -> Attribution:
 
 
 def bound_tags(
-    attribution: Attribution, most: int, named_by: Attribution | None = None
+    attribution: Attribution, max_values: int, named_by: Attribution | None = None
 ) -> Attribution:
-    """At most `most` values of each tag that rows are grouped by; the others are `OTHER_VALUES`.
+    """At most `max_values` values of each tag that rows are grouped by; others become
+    `OTHER_VALUES`.
 
     Those with the most energy keep their names. The bound is needed because applications choose the
     values: tagging every request would make a row for each. A note gives the number of values that
@@ -273,7 +274,7 @@ def bound_tags(
     intervals.
     """
     tags = [key for key in attribution.policy["by"].split(",") if key.startswith("tag:")]
-    first_values = {key: _first_values(named_by or attribution, key, most) for key in tags}
+    first_values = {key: _first_values(named_by or attribution, key, max_values) for key in tags}
     left_out = {key: values[1] for key, values in first_values.items() if values[1]}
     if not left_out:
         return attribution
@@ -305,7 +306,9 @@ def _keys(row: Row, kept_values: dict[str, frozenset[str]]) -> dict[str, str]:
     }
 
 
-def _first_values(attribution: Attribution, key: str, most: int) -> tuple[frozenset[str], int]:
+def _first_values(
+    attribution: Attribution, key: str, max_values: int
+) -> tuple[frozenset[str], int]:
     """The values with the most energy (then most CPU time), and the number of other values."""
     sums: dict[str, tuple[int, int]] = {}
     for row in attribution.rows:
@@ -313,4 +316,4 @@ def _first_values(attribution: Attribution, key: str, most: int) -> tuple[frozen
             energy_nj, cpu_ns = sums.get(row.keys[key], (0, 0))
             sums[row.keys[key]] = (energy_nj + row.energy_nj, cpu_ns + row.cpu_ns)
     order = sorted(sums, key=lambda value: (*(-amount for amount in sums[value]), value))
-    return frozenset(order[:most]), max(len(order) - most, 0)
+    return frozenset(order[:max_values]), max(len(order) - max_values, 0)

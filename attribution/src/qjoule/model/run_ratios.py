@@ -65,9 +65,9 @@ class LogRatios:
     def more_runs(self, limit: float = 1.0, level: float = LEVEL) -> F64:
         """Runs that each side still needs until the interval leaves out `limit`, (n,).
 
-        This holds with a chance of `POWER`, if the true ratio is the one seen and the spread stays
-        the same. At least 1; infinite if the slack alone reaches `limit`; NaN if the spread is
-        unknown.
+        This holds with a chance of `POWER`, if the true ratio is the measured one and the spread
+        stays the same. At least 1; infinite if the slack alone reaches `limit`; NaN if the spread
+        is unknown.
         """
         distance = self.estimate - np.log(limit)
         margin = np.abs(distance) - np.where(distance > 0, self.slack[0], self.slack[1])

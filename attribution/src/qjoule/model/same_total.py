@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The error of the total, which all rows have in common: added to their intervals, or left out.
+"""Adds the error of the total, which all rows share, to their intervals, or leaves it out.
 
 If the total is wrong by a factor, all rows' joules are wrong by that factor, but their ratios are
 not. So rows' intervals leave the error of the total out, and it is reported once. Joules that are

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How far an error of the model would move each group's energy: derivatives, summed over
-windows."""
+"""Derivatives of each group's energy by the parameters of the model, summed over windows."""
 
 from __future__ import annotations
 
@@ -44,12 +43,12 @@ class Sensitivity:
 
     def sigma_nj(self, model: PowerModel) -> F64:
         """(groups,) standard error of each group's energy."""
-        own = np.hypot(model.spread * self.own_nj, model.unexplained * self.energy_nj)
-        return np.asarray(np.sqrt(variance_of(self.slopes, model) + own**2))
+        own_sigma_nj = np.hypot(model.spread * self.own_nj, model.unexplained * self.energy_nj)
+        return np.asarray(np.sqrt(variance_of(self.slopes, model) + own_sigma_nj**2))
 
     def one_sided_nj(self, model: PowerModel) -> F64:
-        """(groups,) by how much each group's energy may be more (or less, where negative) than its
-        interval of `sigma_nj` says, at 95 %: see `PowerModel.one_sided`."""
+        """(groups,) by how much each group's energy may exceed its interval of `sigma_nj` (or fall
+        below it, where negative), at 95 %: see `PowerModel.one_sided`."""
         if model.one_sided is None:
             return np.zeros(len(self.slopes))
         moved, half_width_nj = self.slopes @ model.one_sided, Z95 * self.sigma_nj(model)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Counters that move less often than windows end, and therefore have longer windows of their own.
+"""Counters that are updated less often than windows end, and therefore have longer windows of their
+own.
 
 Between two moves a counter gives no information, so the windows there are parts (`Cause.PART`) of
 the window in which it moves. That window has the energy of all of them; `coarse` joins them.
@@ -141,7 +142,7 @@ def _fill(
     energy: WindowEnergy, s: int, readings: Readings, state: SlowCounterState, *, ends: bool
 ) -> None:
     series, bounds = energy.series[s], energy.boundaries_ns
-    t_ns, raw, ok, half_ns = _own(energy, s, readings, state)
+    t_ns, raw, ok, half_ns = _series_readings(energy, s, readings, state)
     energy.cause[s] = Cause.PART
     # A power is the mean since the reading before, and may belong to the period before.
     lag_ns = series.period_ns // 2 if series.is_power and not series.has_own_clock and ends else 0
@@ -179,7 +180,7 @@ def _fill(
         energy.cause[s, -1] = missing if is_still else Cause.EDGE
 
 
-def _own(
+def _series_readings(
     energy: WindowEnergy, s: int, readings: Readings, state: SlowCounterState
 ) -> tuple[I64, npt.NDArray[np.uint64], Bool, I64]:
     """A series' new readings, in order of time: times, counts, whether they are valid, half

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The data of the statistical mode's regression: per span of time, what serving used and who asked.
+"""The data of the statistical mode's regression: per span of time, what serving used and how many
+requests came.
 
 Spans are counted from the first window on. They are `SPAN_NS` long until there are more than
 `SPANS_MAX`, then twice as long, and so on. So memory does not grow with time, and the same windows
@@ -107,12 +108,14 @@ class SpanSums:
         self._begin_ns: int | None = None
 
     def copy(self) -> SpanSums:
-        out = copy(self)
+        duplicate = copy(self)
         for name in ("used", "counts", "others"):
-            setattr(out, name, {key: sums.copy() for key, sums in getattr(self, name).items()})
-        out.calls = dict(self.calls)
-        out.dt_ns = self.dt_ns.copy()
-        return out
+            setattr(
+                duplicate, name, {key: sums.copy() for key, sums in getattr(self, name).items()}
+            )
+        duplicate.calls = dict(self.calls)
+        duplicate.dt_ns = self.dt_ns.copy()
+        return duplicate
 
     def add_time(self, boundaries_ns: I64) -> None:
         """Adds the lengths of windows that follow the earlier ones."""

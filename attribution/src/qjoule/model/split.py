@@ -153,7 +153,7 @@ def split(
             shared_weight[~is_lost] += effects.each_nj
         shared_nj = apportion(shared, window, shared_weight)
         given_nj += shared_nj
-        once_nj = _once(shared_nj[~is_lost], shared_weight[~is_lost], effects)
+        once_nj = _package_part(shared_nj[~is_lost], shared_weight[~is_lost], effects)
     static_entry_nj = np.zeros(len(entries.window), np.int64)
     if policy != "separate" and static.any():
         even_weight = np.zeros(len(window))
@@ -173,7 +173,7 @@ def split(
     return Split(entry_nj, idle_nj, residual, dynamic, once_nj, weight_nj, static_entry_nj)
 
 
-def _once(shared_nj: I64, weight_nj: F64, effects: Effects | None) -> I64:
+def _package_part(shared_nj: I64, weight_nj: F64, effects: Effects | None) -> I64:
     """The part of each entry's shared energy that a package draws once, in whole nJ."""
     if effects is None:
         return shared_nj

@@ -90,13 +90,13 @@ def costs(y: F64, counts: F64, dt_ns: F64) -> Costs:
     calls = counts.sum(axis=0)
     if not shapes or not calls.any() or not y.sum() > 0:
         return Costs.none(shapes, "no request, or nothing that was used")
-    enough = SPANS_MIN + 3 * (shapes + 1)
-    if spans < enough:
+    least_spans = SPANS_MIN + 3 * (shapes + 1)
+    if spans < least_spans:
         return Costs.none(shapes, f"too little time: {spans} spans for {shapes} shapes")
     result, late_share = _regression(y, counts, dt_ns)
     if late_share <= LATE:
         return result
-    if spans // 2 >= enough:
+    if spans // 2 >= least_spans:
         return costs(_paired(y), _paired(counts), _paired(dt_ns))
     if late_share > TOO_LATE:
         return Costs.none(shapes, f"too little time: requests last as long as 1 of {spans} spans")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Converts segments to windows: who ran how long, per window, package and group. Times are exact.
+"""Converts segments to sums per window, package and group. Times are exact.
 
 A segment that spans windows is cut at their boundaries in whole nanoseconds, and its counts are
 divided in proportion, in whole counts. Idle is the remainder after busy and lost time, so for every

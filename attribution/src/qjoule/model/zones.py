@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Zones: what one energy counter covers, and who ran there. Also whether the counter of DRAM can be
-right, by the power that it shows beside others.
+"""Zones: the part of a machine that one energy counter covers, and the load there. Also checks
+whether the counter of DRAM can be right, by comparing its power with that of other counters.
 
 The unit of Intel's DRAM counter differs by CPU model (15.3 or 61 uJ: `dram_domain_energy_unit` in
 the kernel's drivers/powercap/intel_rapl_common.c, and its commit 4c081324df56). Where the driver or
@@ -22,9 +22,8 @@ from qjoule.model.slow import coarse
 
 #: Memory of servers draws less than three times what their packages do, at any load.
 _MOST_OF_PACKAGE = 3.0
-#: Sockets have like memory. One whose DRAM draws more than the package, and so many times what
-#: that of another socket does, was seen on Granite Rapids: 200 W, beside 6 W (PAPI's pull request
-#: 635).
+#: Sockets have like memory. On Granite Rapids, one showed more DRAM power than package power, and
+#: many times that of the other socket: 200 W, and 6 W (PAPI's pull request 635).
 _MOST_OF_OTHERS = 20.0
 _LEAST_NS = 500_000_000  #: less known time gives no mean power
 _ADVICE = (

@@ -40,7 +40,7 @@ _ALPHA_SIGMA = 0.1  #: HaPPy finds 0.5 to 0.6 over workloads and frequencies
 _SHARED = (0.25, 0.15)
 #: Memory leaves self-refresh while any core is awake: 8 W of 46 were measured without a miss.
 _SHARED_DRAM = (0.05, 0.1)
-_IDLE = (0.5, 0.3)  #: of the least power seen: power at rest is between zero and all of it
+_IDLE = (0.5, 0.3)  #: of the least measured power: power at rest is between zero and all of it
 _SATURATION_SIGMA = 0.3  #: all cores together may draw this much less than the sum of each alone
 _BETA_SIGMA = 0.1  #: siblings share caches and buffers, so an instruction may cost more or less
 #: More than one core draws at its highest frequency. It bounds the prior of busy cores' power on a
@@ -123,16 +123,16 @@ class _DomainContext:
 
 def _levels(rows: Rows, zones: int) -> tuple[F64, F64, F64]:
     """Mean and least power of each zone, and the mean while it is awake, if it ever is."""
-    mean, least, awake = (np.full(zones, 1e-3) for _ in range(3))
+    mean, least_w, awake = (np.full(zones, 1e-3) for _ in range(3))
     for z in range(zones):
         measured = (rows.zone == z) & rows.known
         zone_power_w, active_share = rows.power_w[measured], rows.active[measured]
         if len(zone_power_w):
             mean[z] = awake[z] = max(float(zone_power_w.mean()), 1e-3)
-            least[z] = max(float(np.quantile(zone_power_w, _LEAST_QUANTILE)), 1e-3)
+            least_w[z] = max(float(np.quantile(zone_power_w, _LEAST_QUANTILE)), 1e-3)
         if active_share.any():
             awake[z] = max(float((active_share * zone_power_w).sum() / active_share.sum()), 1e-3)
-    return mean, least, awake
+    return mean, least_w, awake
 
 
 def _idle(prior: PowerModel, least_w: F64) -> tuple[F64, F64]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What energy counters of single cores tell of a package's coefficients and factors.
+"""Evidence of single cores' energy counters on a package's coefficients and factors.
 
 A core's counter covers what runs on that core, without the power that cores share:
 
@@ -163,7 +163,7 @@ class _NormalEquations:
             moment[size:] += mean / sigma**2
             right_side = moment[size:] - gram[size:, :size] @ estimated_value
             nuisance = np.asarray(np.linalg.solve(gram[size:, size:], right_side), np.float64)
-            error = core_terms.rest(target - columns @ np.append(estimated_value, nuisance))
+            error = core_terms.unexplained(target - columns @ np.append(estimated_value, nuisance))
             noise = noise.learned(rows, error, model.dynamic_w, levels)
             outlier_factor = noise.odd(rows, error, model.dynamic_w)
         return _NormalEquations(gram, moment, size, noise.repeats)
@@ -186,7 +186,7 @@ class _Model:
 
     power_w: F64
     dynamic_w: F64
-    slopes: F64  #: (n, told) by the parameters
+    slopes: F64  #: (n, estimated) by the parameters
     nuisance_slopes: F64  #: (n, 4 + tails) by nuisance, without the gain's
     active: F64
 

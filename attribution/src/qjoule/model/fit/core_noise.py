@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Noise of the power of single cores, and what each core has of its own (`core_evidence`)."""
+"""Noise of the power of single cores, and the terms that each core has by itself (for
+`core_evidence`)."""
 
 from __future__ import annotations
 
@@ -112,7 +113,7 @@ class CoreTerms:
             gram -= cross.T @ np.linalg.solve(local.T @ local + self.precision, cross)
         return gram[:-1, :-1], gram[:-1, -1]
 
-    def rest(self, error: F64) -> F64:
+    def unexplained(self, error: F64) -> F64:
         """(n,) the part of `error` (n,) that the terms of single cores do not explain."""
         remaining = np.where(self.rows.known, error, 0.0)
         for core_rows in self._cores():

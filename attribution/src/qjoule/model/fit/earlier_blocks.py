@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What earlier blocks of a trace tell later ones: evidence that fades, and power at rest.
+"""Evidence of earlier blocks of a trace for later ones: evidence that decays, and power at rest.
 
 Windows of a machine that is never idle cannot separate power at rest from the power that a package
 draws once while it is awake. A block in which the machine idles determines power at rest to a
@@ -52,7 +52,7 @@ class DecayedEvidence:
         """The evidence on `classes` instead; all other classes are integrated out."""
         fixed = len(self.evidence.moment) - len(self.classes)
         retained = np.isin(self.classes, classes)
-        reduced = self._kept(retained)
+        reduced = self._restricted(retained)
         index = np.concatenate(
             [np.arange(fixed), fixed + np.searchsorted(classes, self.classes[retained])]
         ).astype(np.int64)
@@ -90,12 +90,12 @@ class DecayedEvidence:
         numbered = self.classes < len(renumbering.group)
         retained = numbered.copy()
         retained[numbered] = renumbering.alone(self.classes[numbered])
-        reduced = self._kept(retained)
+        reduced = self._restricted(retained)
         return DecayedEvidence(
             reduced.evidence, renumbering.group[reduced.classes], self.spread, reduced.alone
         )
 
-    def _kept(self, retained: Bool) -> DecayedEvidence:
+    def _restricted(self, retained: Bool) -> DecayedEvidence:
         """The evidence on the classes of `retained` (g,); the others are integrated out."""
         if retained.all():
             return self
@@ -197,9 +197,9 @@ def fitted_idle_power(fit: BlockFit, zones: int, max_error: float = np.inf) -> I
 def rest_changes_w(rows: Rows, fit: BlockFit) -> F64:
     """(zones,) how far power at rest changed in these rows, root mean square.
 
-    A fan, inlet air or warmth moves it slowly, by more than the error of its mean says.
-    Measurements that scatter more than their errors allow are as uncertain as their scatter (Birge,
-    Physical Review 40, 1932), also as evidence on another time.
+    A fan, inlet air or warmth moves it slowly, by more than the error of its mean. Measurements
+    that scatter more than their errors allow are as uncertain as their scatter (Birge, Physical
+    Review 40, 1932), also as evidence on another time.
     """
     at_rest = rows.known & (rows.active <= _MOST_ACTIVE)
     changes = [fit.drift_w[at_rest & (rows.zone == zone)] for zone in range(len(rows.edge_w))]

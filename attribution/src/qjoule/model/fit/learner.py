@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Learns a machine's power from a trace, block by block, while the evidence of earlier blocks
-fades."""
+"""Learns a machine's power from a trace, block by block; the evidence of earlier blocks decays."""
 
 from __future__ import annotations
 
@@ -74,7 +73,7 @@ class Learner:
     _decayed: dict[str, DecayedEvidence] = field(default_factory=dict)
     _idle: dict[str, IdlePowerEvidence] = field(
         default_factory=dict
-    )  #: told by blocks of this trace
+    )  #: evidence of this trace's resting blocks
 
     def __post_init__(self) -> None:
         self._of_cores: WindowBatch | None = None  #: of the block that is learned from
@@ -149,7 +148,7 @@ class Learner:
         too_few = int(rows.known.sum()) < _MIN_WINDOWS * len(domain_zones) and rows.features.any()
         if too_few and not memory.has_evidence(class_rows.classes):
             return self.last.get(domain)
-        earlier = self._earlier(domain, class_rows.classes, len(belief.mean))
+        earlier = self._evidence_for(domain, class_rows.classes, len(belief.mean))
         try:
             # Without a calibration, priors do not show well enough what merging would lose.
             rows = informative_rows(class_rows, even, width, belief) if weights.calibrated else even
@@ -257,7 +256,7 @@ class Learner:
             )
         memory.learn_idle(block_evidence, fit, end_ns, anew=contradicts)
 
-    def _earlier(self, domain: str, classes: I64, fixed: int) -> DecayedEvidence:
+    def _evidence_for(self, domain: str, classes: I64, fixed: int) -> DecayedEvidence:
         """The evidence of earlier blocks on the parameters of this block."""
         earlier = self._decayed.get(domain)
         return earlier.of(classes) if earlier else DecayedEvidence.none(fixed, classes)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Chooses which consecutive windows a learner merges into one row: those that lose least by it.
+"""Chooses which consecutive windows a learner merges into one row, such that the least information
+is lost.
 
 A row must last some counter periods, or errors at its ends would bias the fit (`rows.settled`). A
 row is the mean of its windows, so differences among these are lost. If a statement runs alone for a

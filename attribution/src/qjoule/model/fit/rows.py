@@ -69,14 +69,14 @@ def make_rows(
     zone_columns = [
         _zone_columns(views[z], source, z, parts[z], classes) for z in range(len(source.places))
     ]
-    power, known, active, crowds, features, effects = (
+    power, measured, active, crowds, features, effects = (
         _concatenated([getattr(columns, name) for columns in zone_columns])
         for name in ("power_w", "known", "active", "crowd", "features", "effects")
     )
     lengths_ns = np.diff(views[0][0].energy.boundaries_ns)
     rows = Rows(
         power,
-        known,
+        measured,
         np.repeat(np.arange(len(zone_columns)), [len(columns.power_w) for columns in zone_columns]),
         active,
         crowds,
@@ -130,13 +130,15 @@ def _zone_columns(
     lost_ns = np.concatenate([part.load.lost_ns for part in parts])
     busy_ns = np.concatenate([part.busy_ns for part in parts])
     loss_factor = 1.0 + lost_ns / np.where(busy_ns > 0, busy_ns, 1.0)
-    known = (dt_ns > 0) & (lost_ns <= _MOST_LOST * busy_ns)
-    known &= np.concatenate([batch.energy.known[series_numbers].all(axis=0) for batch in batches])
-    known &= np.concatenate([_plausible(part) for part in parts])
+    measured = (dt_ns > 0) & (lost_ns <= _MOST_LOST * busy_ns)
+    measured &= np.concatenate(
+        [batch.energy.known[series_numbers].all(axis=0) for batch in batches]
+    )
+    measured &= np.concatenate([_plausible(part) for part in parts])
     # All edge errors are assumed to be equal. A window between a late reading and a punctual one
     # may be shorter than the counter's own period. Its power is meaningless.
-    if known.any():
-        known &= dt_ns >= 0.5 * np.median(dt_ns[known])
+    if measured.any():
+        measured &= dt_ns >= 0.5 * np.median(dt_ns[measured])
     nj = np.concatenate([batch.energy.energy_nj[series_numbers].sum(axis=0) for batch in batches])
     half_ns = np.concatenate(
         [batch.energy.half_width_ns[series_numbers].max(axis=0) for batch in batches]
@@ -144,15 +146,15 @@ def _zone_columns(
     by_class = [_by_class(part, classes, source.class_of) for part in parts]
     features, crowds = (_concatenated([sums[i] for sums in by_class]) for i in (0, 1))
     features *= (loss_factor / safe_ns)[:, None, None]
-    power = np.where(known, nj, 0) / safe_ns
+    power = np.where(measured, nj, 0) / safe_ns
     return _Columns(
         power,
-        known,
+        measured,
         np.concatenate([part.load.active_ns for part in parts]) / safe_ns,
         crowds,
         features,
         np.concatenate([_effects(part) for part in parts]) * (loss_factor / safe_ns)[:, None],
-        _edge_w(source, series_numbers, power[known], dt_ns[known], half_ns[known]),
+        _edge_w(source, series_numbers, power[measured], dt_ns[measured], half_ns[measured]),
     )
 
 
