@@ -14,11 +14,14 @@ import pytest
 
 from qjoule.servers.jvm.code_cache import BLOBS_MAX, CodeKind
 from qjoule.servers.jvm.hotspot import CannotRead
-from servers.toy_code_cache import EVIL, toy_jvm
+from servers.toy_code_cache import ADDRESSES, EVIL, OFFSETS, Block, toy_jvm
+
+every_block = pytest.mark.parametrize("block", [ADDRESSES, OFFSETS], ids=["java-11", "java-23"])
 
 
-def test_methods_and_stubs_are_listed(tmp_path: Path) -> None:
-    with toy_jvm(tmp_path) as jvm:
+@every_block
+def test_methods_and_stubs_are_listed(block: Block, tmp_path: Path) -> None:
+    with toy_jvm(tmp_path, block) as jvm:
         cache = jvm.cache()
         code = cache.code()
         assert cache.call_stub == 0x7000
@@ -35,29 +38,45 @@ def test_another_method_at_the_same_address_has_not_the_firsts_name(tmp_path: Pa
     with toy_jvm(tmp_path) as jvm:
         cache = jvm.cache()
         before = cache.code()
-        jvm.change(jvm.blob + 48, struct.pack("<i", 13))  # compiled again
+        jvm.set(13, "_compile_id")  # compiled again
         assert cache.name(before[0]) == ""
         assert cache.name(before[1])
         assert cache.code()[0] == replace(before[0], compile_id=13)
 
 
+@every_block
 @pytest.mark.parametrize(
-    ("place", "content", "count_left"),
+    ("names", "value", "count_left"),
     [
-        ("length", struct.pack("<Q", 0), 0),
-        ("length", struct.pack("<Q", 1 << 60), 0),
-        ("begin", struct.pack("<Q", 0), 2),
-        ("begin", struct.pack("<Q", (1 << 64) - 1), 2),
-        ("size", struct.pack("<i", -1), 2),
+        (("_length",), 0, 0),
+        (("_length",), (1 << 32) - 1, 0),
+        (("_code_begin", "_code_offset"), 0, 2),
+        (("_code_begin", "_code_offset"), (1 << 31) - 1, 2),
+        (("_code_end", "_data_offset"), (1 << 31) - 1, 2),
+        (("_size",), -1, 2),
     ],
 )
 def test_blocks_that_contradict_themselves_are_left_out(
-    place: str, content: bytes, count_left: int, tmp_path: Path
+    names: tuple[str, ...], value: int, count_left: int, block: Block, tmp_path: Path
 ) -> None:
-    with toy_jvm(tmp_path) as jvm:
-        offsets = {"length": 0, "begin": 16 + 24, "size": 16 + 8}
-        jvm.change(jvm.heap + offsets[place], content)
+    with toy_jvm(tmp_path, block) as jvm:
+        jvm.set(value, *names)
         assert len(jvm.cache().code()) == count_left
+
+
+@pytest.mark.parametrize("missing", ["_code_offset", "_method", "_compile_id"])
+def test_a_jvm_of_an_unknown_layout_is_refused(missing: str, tmp_path: Path) -> None:
+    block = tuple(row for row in OFFSETS if row[1] != missing)
+    with toy_jvm(tmp_path, block) as jvm, pytest.raises(CannotRead, match="does not show"):
+        jvm.cache()
+
+
+def test_a_field_that_is_no_number_is_refused(tmp_path: Path) -> None:
+    block = tuple((*row[:2], "Unknown", row[3]) for row in OFFSETS if row[1] == "_size")
+    block += tuple(row for row in OFFSETS if row[1] != "_size")
+    why = "the size of CodeBlob::_size"
+    with toy_jvm(tmp_path, block) as jvm, pytest.raises(CannotRead, match=why):
+        jvm.cache()
 
 
 def test_a_method_that_has_gone_has_no_name(tmp_path: Path) -> None:
@@ -70,7 +89,7 @@ def test_a_method_that_has_gone_has_no_name(tmp_path: Path) -> None:
 
 def test_a_frame_of_no_possible_size_is_not_followed(tmp_path: Path) -> None:
     with toy_jvm(tmp_path) as jvm:
-        jvm.change(jvm.blob + 12, struct.pack("<i", -5))
+        jvm.set(-5, "_frame_size")
         assert jvm.cache().code()[0].frame_words == 0
 
 
@@ -94,10 +113,11 @@ def test_code_without_end_is_refused(tmp_path: Path) -> None:
         assert time.process_time() - begin_s < 5
 
 
-def test_damaged_memory_gives_an_error_or_other_code(tmp_path: Path) -> None:
+@every_block
+def test_damaged_memory_gives_an_error_or_other_code(block: Block, tmp_path: Path) -> None:
     """Nothing else is raised, and nothing runs on."""
     draw = random.Random(35)
-    with toy_jvm(tmp_path) as jvm:
+    with toy_jvm(tmp_path, block) as jvm:
         intact = bytes(jvm.memory.content)
         for _ in range(60):
             content = bytearray(intact)

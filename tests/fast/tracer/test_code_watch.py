@@ -64,7 +64,7 @@ def test_a_method_in_anothers_place_is_another(tmp_path: Path) -> None:
     with toy_jvm(tmp_path) as jvm:
         lists = lists_of(jvm)
         before = listed(lists)
-        jvm.change(jvm.blob + 48, struct.pack("<i", 13))
+        jvm.set(13, "_compile_id")
         old = before[0][6]
         assert old not in dict(lists.names()), "it was not listed again yet"
         assert lists.name(old) == ""

@@ -9,7 +9,7 @@ import resource
 import struct
 import sys
 import traceback
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -145,7 +145,10 @@ def hotspot(memory: ToyMemory, variables: dict[str, int]) -> Iterator[HotSpot]:
 
 
 #: The tables of a HotSpot, in the order in which they are searched.
-_STRUCT_COLUMNS = ("TypeNameOffset", "FieldNameOffset", "IsStaticOffset", "OffsetOffset")
+_STRUCT_COLUMNS = (
+    *("TypeNameOffset", "FieldNameOffset", "IsStaticOffset", "OffsetOffset", "AddressOffset"),
+    "TypeStringOffset",
+)
 
 
 class ToyMemory:
@@ -173,23 +176,31 @@ def vm_structs(
     memory: ToyMemory,
     fields: Iterable[tuple[str, str, bool, int, int]],
     sizes: Iterable[tuple[str, int]] = (),
-    stride: int = 40,
+    stride: int = 48,
+    type_names: Mapping[str, str] = {},
 ) -> dict[str, int]:
-    """Writes `gHotSpotVMStructs` and `gHotSpotVMTypes`."""
+    """Writes `gHotSpotVMStructs` and `gHotSpotVMTypes`. `type_names`: of fields, by name."""
 
     def string(text: str) -> int:
         return memory.put(text.encode() + b"\0")
 
     structs = [
-        (string(klass), string(name), int(static), offset, address)
+        (
+            string(klass),
+            string(name),
+            int(static),
+            offset,
+            address,
+            string(type_names.get(name, "")),
+        )
         for klass, name, static, offset, address in fields
     ]
-    table = memory.words(*(word for row in structs for word in row), 0, 0, 0, 0, 0)
+    table = memory.words(*(word for row in structs for word in row), *[0] * 6)
     types = [(string(name), size) for name, size in sizes]
     type_table = memory.words(*(word for row in types for word in row), 0, 0)
     values = {"gHotSpotVMStructs": table, "gHotSpotVMTypes": type_table}
     values["gHotSpotVMStructEntryArrayStride"] = stride
-    for number, column in enumerate((*_STRUCT_COLUMNS, "AddressOffset")):
+    for number, column in enumerate(_STRUCT_COLUMNS):
         values[f"gHotSpotVMStructEntry{column}"] = 8 * number
     values["gHotSpotVMTypeEntryArrayStride"] = 16
     values["gHotSpotVMTypeEntryTypeNameOffset"] = 0

@@ -6,7 +6,9 @@ in segments. A used block begins with a CodeBlob, which says where its code is a
 frames are (src/hotspot/share/code/codeBlob.hpp). Compile ids of methods (nmethod) are unique in a
 JVM, so an address that has the same id twice had the same code all the time between.
 
-Supports Java 11 to 20, see `hotspot`. The JVM runs meanwhile: inconsistent blocks are left out.
+Java 11 to 25: since 23, CodeBlobs have offsets of their code instead of addresses, and nmethod has
+the fields of its base class CompiledMethod. The JVM runs meanwhile: inconsistent blocks are left
+out.
 """
 
 from __future__ import annotations
@@ -41,10 +43,10 @@ class CodeKind(IntEnum):
 _KINDS = {"nmethod": CodeKind.METHOD, "native nmethod": CodeKind.METHOD}
 _KINDS["Interpreter"] = CodeKind.INTERPRETER
 _LEAVES = "StubRoutines"
-#: Fields of a CodeBlob.
+#: Fields of a CodeBlob, by the names that they have had.
 _BLOB = (
-    *(("_name", "Q"), ("_size", "i"), ("_frame_size", "i"), ("_frame_complete_offset", "i")),
-    *(("_code_begin", "Q"), ("_code_end", "Q")),
+    *(("_name",), ("_size",), ("_frame_size",), ("_frame_complete_offset",)),
+    *(("_code_begin", "_code_offset"), ("_code_end", "_data_offset")),
 )
 _Raw = tuple[int, ...]  #: a block: length, used, the fields of `_BLOB`, method, compile id
 
@@ -75,7 +77,7 @@ class CodeCache:
         self._memory = memory
         self._heaps = jvm.static(("CodeCache", "_heaps"))
         length = ("GrowableArrayBase", "_len"), ("GenericGrowableArray", "_len")
-        self._count = jvm.offset_of_first(*length)
+        self._count, _ = jvm.field(*length)
         self._data = jvm.offset("GrowableArray<int>", "_data")
         space = jvm.offset("CodeHeap", "_memory")
         self._low = space + jvm.offset("VirtualSpace", "_low")
@@ -83,13 +85,13 @@ class CodeCache:
         self._log2_segment = jvm.offset("CodeHeap", "_log2_segment_size")
         header = jvm.offset("HeapBlock", "_header")
         self._blob = jvm.size("HeapBlock")
-        fields = [
-            (header + jvm.offset("HeapBlock::Header", "_length"), "Q"),
-            (header + jvm.offset("HeapBlock::Header", "_used"), "B"),
-            *((self._blob + jvm.offset("CodeBlob", name), kind) for name, kind in _BLOB),
-            (self._blob + jvm.offset("CompiledMethod", "_method"), "Q"),
-            (self._blob + jvm.offset("nmethod", "_compile_id"), "I"),
-        ]
+        self._offsets = not jvm.shows("CodeBlob", "_code_begin")  #: of code, not its addresses
+        of_header = [jvm.field(("HeapBlock::Header", name)) for name in ("_length", "_used")]
+        of_blob = [jvm.field(*(("CodeBlob", name) for name in names)) for names in _BLOB]
+        of_blob.append(jvm.field(("nmethod", "_method"), ("CompiledMethod", "_method")))
+        of_blob.append(jvm.field(("nmethod", "_compile_id")))
+        fields = [(header + at, kind) for at, kind in of_header]
+        fields += [(self._blob + at, kind) for at, kind in of_blob]
         self._block = _Fields(fields)
         self._last: dict[int, tuple[_Raw, Code | None]] = {}
         self._names = _MethodNames(jvm, memory)
@@ -151,6 +153,8 @@ class CodeCache:
         """Returns None if the block is inconsistent, because it is being changed."""
         _, _, name_at, size, words, complete, begin, end, method, compile_id = raw
         blob = block + self._blob
+        if self._offsets:
+            begin, end = blob + begin, blob + end
         if not blob < begin <= end <= blob + size:
             return None
         try:

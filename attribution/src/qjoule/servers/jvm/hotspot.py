@@ -3,8 +3,8 @@
 
 The JVM lays objects out at its start, and describes its own structures in its memory for debuggers:
 `gHotSpotVMStructs` and related tables (src/hotspot/share/runtime/vmStructs.cpp). These lead to a
-class by its name, and in the class to a field's offset. Java 11 to 20 keep fields as
-`InstanceKlass::_fields`. Other versions do not, and are refused.
+class by its name, and in the class to a field's offset, which needs `InstanceKlass::_fields` of
+Java 11 to 20. All else holds for later versions, too.
 
 This module writes nothing, runs no code in the JVM, and does not stop it. Data may change while
 read: all loops are bounded, and inconsistent data is an error.
@@ -33,6 +33,8 @@ _STATIC = 0x0008  # JVM specification, table 4.5-A
 _SLOTS = 6  #: u2 per field: access, name, signature, value, offset low and high (fieldInfo.hpp)
 _OFFSET_IS_SET = 1  # FIELDINFO_TAG_OFFSET (the same file)
 _TAG_BITS = 2  #: below the offset (the same file)
+#: `struct` formats by size, signed: sizes and addresses are far below the half of their types.
+_FORMATS = {1: "b", 2: "h", 4: "i", 8: "q"}
 
 
 class CannotRead(QjouleError):
@@ -87,6 +89,7 @@ class _Field:
     static: bool
     offset: int
     address: int
+    type_name: int  #: address of its C++ type's name
 
 
 class HotSpot:
@@ -123,10 +126,19 @@ class HotSpot:
             raise CannotRead(f"{type_name}::{field_name} is at {field.offset:#x} of it")
         return field.offset
 
-    def offset_of_first(self, *names: tuple[str, str]) -> int:
-        """Returns the offset of the first of these fields, (type, field), that exists."""
-        field = next((name for name in names if name in self._fields), names[0])
-        return self.offset(*field)
+    def shows(self, type_name: str, field_name: str) -> bool:
+        return (type_name, field_name) in self._fields
+
+    def field(self, *names: tuple[str, str]) -> tuple[int, str]:
+        """Returns offset and `struct` format of the first of these fields, (type, field), that
+        exists. It is a number or a pointer."""
+        name = next((name for name in names if self.shows(*name)), names[0])
+        offset = self.offset(*name)
+        type_name = self._memory.string(self._fields[name].type_name)
+        size = 8 if type_name.endswith("*") else self._sizes.get(type_name, 0)
+        if size not in _FORMATS:
+            raise CannotRead(f"this JVM does not show the size of {'::'.join(name)}")
+        return offset, _FORMATS[size]
 
     def size(self, type_name: str) -> int:
         if type_name not in self._sizes:
@@ -209,24 +221,26 @@ class HotSpot:
 
     def _read_fields(self) -> Iterator[tuple[tuple[str, str], _Field]]:
         memory = self._memory
-        entries, (stride, owner, name, static, offset, address) = self._table(
+        entries, (stride, owner, name, static, offset, address, type_name) = self._table(
             "gHotSpotVMStruct",
             "TypeNameOffset",
             "FieldNameOffset",
             "IsStaticOffset",
             "OffsetOffset",
             "AddressOffset",
+            "TypeStringOffset",
         )
         for entry in range(entries, entries + stride * _ENTRIES_MAX, stride):
-            type_name = memory.string(memory.number(entry + owner))
-            if not type_name:
+            owner_name = memory.string(memory.number(entry + owner))
+            if not owner_name:
                 return
             yield (
-                (type_name, memory.string(memory.number(entry + name))),
+                (owner_name, memory.string(memory.number(entry + name))),
                 _Field(
                     memory.number(entry + static, 4) != 0,
                     memory.number(entry + offset),
                     memory.number(entry + address),
+                    memory.number(entry + type_name),
                 ),
             )
 
