@@ -16,9 +16,10 @@ import psutil
 import pytest
 
 from qjoule.trace.reader import Trace
-from qjoule_studies.servers.prerequisites import NO_PERF_FILE, Unavailable, find_java
+from qjoule_studies.servers.prerequisites import NO_PERF_FILE, Unavailable
 from qjoule_studies.servers.process import DatabaseServer
 from servers.databases import cassandra_server, or_skip
+from servers.newer import JAVAS, OWN_JAVA, Java
 from tmux import Terminal
 from tracing import cql_story as day
 from tracing.recording import QJOULE, qjoule, recording
@@ -29,12 +30,21 @@ FRAME_POINTERS = "-XX:+PreserveFramePointer"
 STACKS = ("--stacks", "499", "--energy", "estimated:5,8,12,20")
 NOBODY = 65534
 SECONDS = 3.0
-METHODS = ";Spinning.outer;Spinning.middle;Spinning.innermost"
+EXCLUDE_MAIN = "exclude,Spinning.main"  #: otherwise its loop is compiled at some time in between
+METHODS = ";Interpreter;Spinning.outer;Spinning.middle;Spinning.innermost"
+every_java = pytest.mark.parametrize(
+    "release",
+    [
+        pytest.param(OWN_JAVA, id=OWN_JAVA.name),
+        *(pytest.param(java, id=java.name, marks=pytest.mark.versions) for java in JAVAS),
+    ],
+)
 
 
 @dataclass(frozen=True)
 class Spinning:
     process: subprocess.Popen[bytes]
+    tree: Path  #: root directory of its files
     changed: Path  #: once it is there, another method is called, and compiled
 
     @property
@@ -51,48 +61,50 @@ def wait_compiled(pid: int) -> None:
 
 
 @contextmanager
-def spinning(*options: str, uid: int = NOBODY) -> Iterator[Spinning]:
-    directory = Path("/tmp") / f"qjoule-test-spinning-{os.getpid()}"  # others have to read it
+def spinning(*options: str, uid: int = NOBODY, release: Java = OWN_JAVA) -> Iterator[Spinning]:
+    with or_skip():
+        tree, java = release.command(uid)
+        javac = shutil.which("javac")
+        if javac is None:
+            raise Unavailable("javac is not installed (package openjdk-17-jdk-headless)")
+    inside = Path("/tmp") / f"qjoule-test-spinning-{os.getpid()}"  # others have to read it
+    directory = tree / inside.relative_to("/")
     directory.mkdir(mode=0o755)
     try:
-        with or_skip():
-            java = find_java()
-            javac = shutil.which("javac")
-            if javac is None:
-                raise Unavailable("javac is not installed (package openjdk-17-jdk-headless)")
-        compiling = [javac, f"-J{NO_PERF_FILE}", "-d", str(directory), str(SOURCE)]
-        subprocess.run(compiling, check=True)
-        argv = [java, NO_PERF_FILE, *options, "-XX:CompileCommand=quiet"]
-        argv += ["-XX:CompileCommand=dontinline,Spinning.*", "-Xmx64m", "-cp", str(directory)]
-        changed = directory / "changed"
-        command = [*argv, "Spinning", str(changed)]
-        with subprocess.Popen(command, user=uid, group=uid, extra_groups=[]) as process:
+        compiling = [javac, f"-J{NO_PERF_FILE}", "--release", "11", "-d", str(directory)]
+        subprocess.run([*compiling, str(SOURCE)], check=True)
+        argv = [*java, NO_PERF_FILE, *options, "-XX:CompileCommand=quiet", "-Xmx64m"]
+        argv += [f"-XX:CompileCommand={c}" for c in ("dontinline,Spinning.*", EXCLUDE_MAIN)]
+        command = [*argv, "-cp", str(inside), "Spinning", str(inside / "changed")]
+        with subprocess.Popen(command) as process:
             try:
                 wait_compiled(process.pid)
-                yield Spinning(process, changed)
+                yield Spinning(process, tree, directory / "changed")
             finally:
                 process.kill()
     finally:
         shutil.rmtree(directory)
 
 
-def flame(trace: Path) -> dict[str, int]:
-    lines = qjoule("flame", str(trace)).stdout.splitlines()
+def flame(trace: Path, tree: Path = Path("/")) -> dict[str, int]:
+    lines = qjoule("flame", str(trace), "--symfs", str(tree)).stdout.splitlines()
     return {stack: int(energy) for stack, _, energy in (line.rpartition(" ") for line in lines)}
 
 
-def test_compiled_methods_are_followed_and_named(tmp_path: Path) -> None:
-    with spinning(FRAME_POINTERS) as java, recording(tmp_path / "t", *java.options) as recorder:
+@every_java
+def test_compiled_methods_are_followed_and_named(release: Java, tmp_path: Path) -> None:
+    with (
+        spinning(FRAME_POINTERS, release=release) as java,
+        recording(tmp_path / "t", *java.options) as recorder,
+    ):
         time.sleep(SECONDS)
     assert "Java" not in recorder.messages
-    stacks = flame(tmp_path / "t")
+    stacks = flame(tmp_path / "t", java.tree)
     java_stacks = [stack for stack in stacks if "Spinning." in stack]
     for stack in java_stacks:
-        methods = [frame for frame in stack.split(";") if frame.startswith("Spinning.")]
-        in_order = ";".join(frame for frame in methods if frame != "Spinning.main")
-        assert in_order in METHODS, stack
-        if ";Interpreter;" in stack:
-            assert ";start_thread;ThreadJavaMain;JavaMain;" in stack
+        callers, interpreter, methods = stack.removesuffix(";[kernel]").partition(";Interpreter;")
+        assert METHODS.startswith(interpreter + methods), stack
+        assert ";JavaMain;" in callers
     of_chain = sum(stacks[stack] for stack in java_stacks if METHODS in stack)
     assert of_chain > 0.95 * sum(stacks[stack] for stack in java_stacks)
     samples = Trace(tmp_path / "t").table("samples")
@@ -100,8 +112,12 @@ def test_compiled_methods_are_followed_and_named(tmp_path: Path) -> None:
     assert complete > 0.9 * samples.num_rows > 90
 
 
-def test_code_that_is_compiled_meanwhile_is_listed_soon(tmp_path: Path) -> None:
-    with spinning(FRAME_POINTERS) as java, recording(tmp_path / "t", *java.options):
+@every_java
+def test_code_that_is_compiled_meanwhile_is_listed_soon(release: Java, tmp_path: Path) -> None:
+    with (
+        spinning(FRAME_POINTERS, release=release) as java,
+        recording(tmp_path / "t", *java.options),
+    ):
         time.sleep(SECONDS / 3)
         java.changed.touch()
         time.sleep(2 * SECONDS)
@@ -129,9 +145,14 @@ def test_the_live_view_names_what_is_compiled_meanwhile(tmp_path: Path) -> None:
         terminal.close()
 
 
-def test_without_frame_pointers_callers_are_unknown_and_that_is_said(tmp_path: Path) -> None:
-    without = "-XX:-PreserveFramePointer"
-    with spinning(without) as java, recording(tmp_path / "t", *java.options) as recorder:
+@every_java
+def test_without_frame_pointers_callers_are_unknown_and_that_is_said(
+    release: Java, tmp_path: Path
+) -> None:
+    with (
+        spinning("-XX:-PreserveFramePointer", release=release) as java,
+        recording(tmp_path / "t", *java.options) as recorder,
+    ):
         time.sleep(SECONDS)
     assert "compiled Java code are unknown: start it with -XX:+PreserveFramePointer" in (
         recorder.messages

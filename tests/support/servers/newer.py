@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The servers that Debian's newer suites have, started in their root trees.
 
-`RELEASES` names them all; the tests of versions run each one (`make test-versions`).
+`RELEASES` names them all; the tests of versions run each one (`make test-versions`). `JAVAS`
+are the long-term releases of OpenJDK, one of which only an older suite has.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from qjoule_studies.servers import mysql, postgres
-from qjoule_studies.servers.prerequisites import Account, service_account
+from qjoule_studies.servers.prerequisites import Account, find_java, service_account
 from qjoule_studies.servers.process import DatabaseServer, server_directory
 from qjoule_studies.servers.redis import redis_in
 from servers.fetched import debian
@@ -151,3 +152,33 @@ RELEASES = (
     Release("valkey", "trixie", ("valkey-server",), _valkey),
     Release("valkey", "sid", ("valkey-server",), _valkey),
 )
+
+
+@dataclass(frozen=True)
+class Java:
+    """One release of OpenJDK. `suite`: empty for the machine's own."""
+
+    suite: str
+    version: int
+
+    @property
+    def name(self) -> str:
+        return f"java-{self.version}"
+
+    def command(self, uid: int) -> tuple[Path, list[str]]:
+        """Its root tree, and what runs `java` in it as this user. Raises Unavailable."""
+        if not self.suite:
+            tree, java = Path("/"), find_java()
+            libraries = ""
+        else:
+            tree = debian.root_tree(self.suite, (f"openjdk-{self.version}-jre-headless",))
+            enter(tree, {})
+            home = f"/usr/lib/jvm/java-{self.version}-openjdk-amd64"
+            java = f"{home}/bin/java"
+            libraries = f"{home}/lib:{home}/lib/jli"  # found by /proc, which a tree lacks
+        variable = f"LD_LIBRARY_PATH={libraries}"
+        return tree, ["env", variable, "chroot", f"--userspec={uid}:{uid}", str(tree), java]
+
+
+OWN_JAVA = Java("", 17)
+JAVAS = (Java("bullseye", 11), Java("trixie", 21), Java("trixie", 25))
