@@ -91,6 +91,17 @@ def test_the_page_shows_the_agent_itself_and_each_metric_is_documented(tmp_path:
         assert f"`{family}`" in documented or f"`{name}`" in documented, name
 
 
+def test_that_heat_throttled_cpus_is_shown_while_it_is_recent() -> None:
+    service, name = service_of(), ("qjoule_cpu_throttled", ())
+    cool = snapshots()[0]
+    trace = replace(cool.interval.trace, throttled="the CPU was too hot in the last minute")
+    hot = replace(cool, interval=replace(cool.interval, trace=trace))
+    for snapshot, value in (cool, None), (hot, 1.0), (cool, None):
+        service.take(snapshot, META.servers)
+        assert shown(service).get(name) == value
+        assert ("throttled by heat" in service._status) is bool(value)
+
+
 def test_a_file_is_ahead_of_time_while_intervals_come(tmp_path: Path) -> None:
     alive = tmp_path / "alive"
     service = service_of()

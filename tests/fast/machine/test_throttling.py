@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Heat that throttled CPUs while something was recorded: read from the kernel, told in results."""
+"""Heat that throttled CPUs, in a recording or live: read from the kernel, told in results."""
 
 from __future__ import annotations
 
+import io
 import json
+import shutil
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -11,10 +14,17 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
+import fake_tracer
 from captured_trace import captured_trace, eventful
+from fake_tracer import BEGIN_NS, end
+from metrics_pages import META, opening, query, window
 from qjoule.commands import attribute
-from qjoule.machine.throttling import ThrottleCounts
+from qjoule.live.options import LiveOptions
+from qjoule.live.sources import StreamSource
+from qjoule.machine.throttling import PERIOD_S, RECENT_S, RecentCounts, ThrottleCounts
+from qjoule.snapshots import Controls
 from qjoule.spool.convert import convert
+from qjoule.stream.blocks import Stream
 from qjoule.trace.meta import MOST_THROTTLED, Meta, Throttled, parse_meta
 
 #: What files may hold: nothing, no number, a number that no counter shows.
@@ -96,3 +106,98 @@ def test_a_result_tells_it(tmp_path: Path, found: Throttled | None, told: str) -
     result = CliRunner().invoke(attribute.command, arguments)
     notes = [one for one in json.loads(result.output)["model"]["notes"] if "throttled" in one]
     assert len(notes) == bool(told) and told in "".join(notes)
+
+
+# ---- live ----------------------------------------------------------------------------------------
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now_s = 1000.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def test_live_counts_are_those_of_the_last_minute_and_read_seldom(tmp_path: Path) -> None:
+    clock = Clock()
+    count(tmp_path, 0, "core", "5")
+    counts = RecentCounts(tmp_path, clock)
+    count(tmp_path, 0, "core", "8")
+    told, readings = [], [counts.newest()]
+    for _ in range(200):
+        clock.now_s += 1
+        told.append(counts.recent())
+        readings.append(counts.newest())
+    since_s = [second for second, one in enumerate(told, 1) if one == Throttled(core=3)]
+    assert since_s == list(range(int(PERIOD_S), int(PERIOD_S + RECENT_S)))
+    assert all(
+        told[second - 1] == Throttled(core=0) for second in range(1, 201) if second not in since_s
+    )
+    assert sum(one is not other for one, other in pairwise(readings)) == 200 // PERIOD_S
+    clock.now_s += 30 * RECENT_S
+    count(tmp_path, 0, "core", "9")
+    assert counts.recent() == Throttled(core=1), "nobody asked for long: since the last reading"
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_live_counts_survive_cpus_that_come_and_go(tmp_path: Path, text: str) -> None:
+    clock = Clock()
+    counts = RecentCounts(tmp_path, clock)
+
+    def later() -> Throttled | None:
+        clock.now_s += PERIOD_S
+        return counts.recent()
+
+    assert later() is None
+    count(tmp_path, 0, "core", "7")
+    assert later() is None, "a CPU that came later has no earlier count"
+    clock.now_s += RECENT_S
+    count(tmp_path, 1, "core", text)
+    assert later() == Throttled(core=0)
+    shutil.rmtree(tmp_path / "sys")
+    assert later() is None
+    count(tmp_path, 0, "core", "8")
+    assert later() == Throttled(core=1)
+    count(tmp_path, 0, "core", "2")
+    assert later() is None
+
+
+def live_notes(root: Path, seconds: int, events: dict[int, str]) -> list[tuple[str, str]]:
+    """What the interval and the total say in each second. `events`: the count from then on."""
+    clock = Clock()
+    count(root, 0, "package", "40")
+    windows = b"".join(
+        window(number, [query(1, 100)], number + 1, number + 1, 10**9) for number in range(seconds)
+    )
+    stream = Stream(io.BytesIO(opening([1]) + windows + end(BEGIN_NS + seconds * 10**9)))
+    options = LiveOptions(throttling=RecentCounts(root, clock))
+    controls, told = Controls(1.0), []
+    for snapshot in StreamSource(stream, fake_tracer.context(META), options).snapshots(controls):
+        told.append((snapshot.interval.trace.throttled, snapshot.total.trace.throttled))
+        for result in (snapshot.interval, snapshot.total):
+            notes = [note for note in result.model.notes if "throttled" in note]
+            assert notes == [result.trace.throttled] * bool(result.trace.throttled)
+        clock.now_s += 1
+        if len(told) in events:
+            count(root, 0, "package", events[len(told)])
+        if len(told) == seconds - 2:
+            controls.reset()
+    return told
+
+
+def test_a_live_result_tells_it_for_a_minute_and_its_total_until_a_reset(tmp_path: Path) -> None:
+    told = live_notes(tmp_path, 100, {5: "43"})
+    minute, ever = zip(*told, strict=True)
+    assert {one for one in minute if one} == {
+        "the CPU was too hot in the last minute and throttled itself (events of a package: 3). "
+        "The same work draws other power on a cool CPU"
+    }
+    assert sum(map(bool, minute)) == RECENT_S and not minute[4] and minute[10] and not minute[-1]
+    assert all("while this was recorded" in one for one in ever[10:98])
+    assert not any((*ever[:5], *ever[98:]))
+
+
+def test_a_live_result_is_silent_without_heat_or_counts(tmp_path: Path) -> None:
+    assert not any(map(any, live_notes(tmp_path, 30, {})))
+    assert not any(map(any, live_notes(tmp_path, 30, {5: "x", 20: "40"})))

@@ -25,6 +25,7 @@ from rich.cells import cell_len
 
 from fake_attribution import FakeSource, attribution, fixed_row, query_row, typical
 from qjoule.commands.say import say, say_traceback
+from qjoule.engine.accounts import throttled_note
 from qjoule.model.result import PARTS, Attribution, Row, ServerChange
 from qjoule.report.page_data import about
 from qjoule.reporters.json_report import document, run_forms, to_arrow, to_json
@@ -35,6 +36,7 @@ from qjoule.reporters.result_columns import to_csv
 from qjoule.reporters.table import render
 from qjoule.reporters.writers import DataColumn, DataColumns, FlatTable
 from qjoule.snapshots import Controls, Snapshot
+from qjoule.trace.meta import Throttled
 
 GRADES = ("measured", "estimated", "simulated")
 Rows = list[dict[str, Any]]
@@ -255,6 +257,17 @@ def test_what_shows_hidden_sessions_and_an_alarm_are_in_every_output() -> None:
             assert "exited" not in text and ("50.0 % of requests were lost" in text) is alarms
 
 
+def test_that_heat_throttled_cpus_is_in_every_output() -> None:
+    said = throttled_note(Throttled(core=7), "in the last minute")
+    cool = typical()
+    note = replace(cool.model, notes=(*cool.model.notes, said))  # as every result has it
+    hot = replace(cool, trace=replace(cool.trace, throttled=said), model=note)
+    for result, is_hot in (cool, False), (hot, True):
+        for text in _everywhere(result):
+            assert (said in text) is is_hot
+    assert "the CPU was too hot in the last minute" in _screen(hot, 60)
+
+
 # ---- names that strangers chose ------------------------------------------------------------------
 
 #: ESC, an 8-bit CSI, BEL, line ends, direction overrides, invisible characters.
@@ -275,7 +288,7 @@ def hostile(text: str = HOSTILE) -> Attribution:
         plain,
         rows=(row,),
         fixed=fixed,
-        trace=replace(plain.trace, host=text, cpu=text, start=text, loss={text: 3}),
+        trace=replace(plain.trace, host=text, cpu=text, start=text, loss={text: 3}, throttled=text),
         energy_source=replace(plain.energy_source, name=text, reason=text, left_out={text: text}),
         model=replace(plain.model, notes=(text,)),
         policy={"idle": text, "by": "fingerprint", "where": text},

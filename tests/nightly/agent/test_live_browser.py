@@ -99,8 +99,11 @@ def test_statements_are_shown_live(browser: Any, agent: Page) -> None:
     browser.set_window_size(420, 800)
     assert browser.execute_script("return document.querySelector('#chart canvas').width") > 100
     browser.set_window_size(1200, 900)
-    agent.show(typical(duration_s=25.0))
+    later = typical(duration_s=25.0)
+    agent.show(replace(later, trace=replace(later.trace, throttled="the CPU was too hot")))
     until(lambda: "last 25 s" in texts(browser, "#about")[0])
+    assert "; the CPU was too hot; " in texts(browser, "#about")[0]
+    assert "hot" not in header
     until(lambda: browser.execute_script("return points.length") == 2)
 
 

@@ -23,7 +23,7 @@ from qjoule.agent.restarts import LEVELS, Controller, UntracedServers, not_trace
 from qjoule.agent.rollups import Rollups
 from qjoule.contract import CONTRACT_VERSION
 from qjoule.errors import QjouleError
-from qjoule.metrics.collected import counter_families, left_out_family
+from qjoule.metrics.collected import counter_families, left_out_family, throttled_family
 from qjoule.metrics.counters import Limits
 from qjoule.metrics.exemplars import Exemplars
 from qjoule.metrics.exposition import Family, Sample, gauge, plain, seconds
@@ -229,6 +229,7 @@ class Service:
             ],
         )
         yield left_out_family(snapshot.interval.energy_source.left_out)
+        yield throttled_family(snapshot.interval.trace.throttled)
         yield from process_families(self.processes, seconds(self.began_s))
         if self.tags is not None:
             yield from self.tags.families()
@@ -263,6 +264,8 @@ class Service:
             self._status += f", sessions of {', '.join(hiding)} hidden by TLS or compression"
         for name, why in result.energy_source.left_out.items():
             self._status += f", {name} left out: {why}"
+        if result.trace.throttled:
+            self._status += ", CPUs throttled by heat in the last minute"
         if self.controller is not None and self.meter is not None and self.meter.cost is not None:
             self._status += f", budget level {self.level}, takes {self.meter.cost.known:.2%} CPU"
         return self._status

@@ -38,6 +38,7 @@ from qjoule.live.options import LiveOptions
 from qjoule.live.recent_stacks import WholeMinutes
 from qjoule.live.sources import StreamSource
 from qjoule.machine.active_calibration import for_machine
+from qjoule.machine.throttling import RecentCounts
 from qjoule.metrics.tagged import TagCounters
 from qjoule.root_part.access import owner_of_process
 from qjoule.root_part.client import root_part
@@ -270,6 +271,7 @@ def _trace(service: Service, targets: Targets, running: Tracing, naming: Naming)
         groups=(PER_SERVER, *also),
         refresh_s=REFRESH_S,
         stacks=naming.options(running.no_stacks, WholeMinutes),
+        throttling=RecentCounts(),
     )
     source = StreamSource(
         TickingStream(running.stream, service.tick),

@@ -20,6 +20,7 @@ from qjoule.live.sources import StreamSource
 from qjoule.machine import active_memory
 from qjoule.machine.active_calibration import for_machine
 from qjoule.machine.identity import this_machine
+from qjoule.machine.throttling import RecentCounts
 from qjoule.model.fit.cells import Cell
 from qjoule.root_part.client import root_part
 from qjoule.servers.decoding import fingerprint
@@ -94,6 +95,7 @@ def live(
                     on_learned=remember,
                     refresh_s=_REFRESH_S,
                     stacks=naming.options(running.no_stacks),
+                    throttling=RecentCounts(),
                 ),
                 stop=running.tracer.stop,
                 failure=running.tracer.last_words,

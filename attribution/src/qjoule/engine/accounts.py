@@ -36,7 +36,7 @@ from qjoule.model.result import APPEARED, Attribution, ServerChange, TraceInfo
 from qjoule.model.spans import apply_regression_costs, learn
 from qjoule.model.windows import SegmentWindows
 from qjoule.shapes.shape import OtherId
-from qjoule.trace.meta import Meta, Server
+from qjoule.trace.meta import Meta, Server, Throttled
 
 if TYPE_CHECKING:  # a live stream needs no Arrow
     from qjoule.engine.query_groups import RecordedRequests
@@ -284,6 +284,18 @@ def server_changes(meta: Meta) -> tuple[ServerChange, ...]:
             change.why,
         )
         for change in meta.changes
+    )
+
+
+def throttled_note(throttled: Throttled | None, when: str = "while this was recorded") -> str:
+    """Says that heat throttled CPUs, and how often; empty if none did, or it is not known."""
+    if throttled is None or not (throttled.core or throttled.package):
+        return ""
+    counted = (("a core", throttled.core), ("a package", throttled.package))
+    events = ", ".join(f"of {what}: {count:,}" for what, count in counted if count)
+    return (
+        f"the CPU was too hot {when} and throttled itself (events {events}). The same work draws "
+        "other power on a cool CPU"
     )
 
 

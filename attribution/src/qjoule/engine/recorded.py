@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from qjoule.engine import tables
-from qjoule.engine.accounts import OtherIds, lag_ns, learns, server_changes
+from qjoule.engine.accounts import OtherIds, lag_ns, learns, server_changes, throttled_note
 from qjoule.engine.columns import Transactions
 from qjoule.engine.query_groups import Part
 from qjoule.engine.stolen import COLUMNS, Stolen, stolen_time
@@ -32,7 +32,7 @@ from qjoule.model.result import TraceInfo
 from qjoule.model.slow import add_slow
 from qjoule.model.windows import SegmentWindows
 from qjoule.shapes.shape import OtherId, certain
-from qjoule.trace.meta import Meta, Throttled
+from qjoule.trace.meta import Meta
 from qjoule.trace.reader import Trace
 
 DEFAULT_WINDOW_NS = 20_000_000
@@ -131,7 +131,6 @@ def summary(trace: Trace, recording: Recording) -> ReadSummary:
     notes = (
         *trace.problems,
         *_part_notes(meta),
-        *_throttled_notes(meta.throttled),
         *recording.meter_notes,
     )
     info = TraceInfo(
@@ -144,6 +143,7 @@ def summary(trace: Trace, recording: Recording) -> ReadSummary:
         loss=trace.loss,
         lost_cpu_ns=trace.lost_cpu_ns,
         changes=changes,
+        throttled=throttled_note(meta.throttled),
     )
     queries, segments = trace.rows("queries"), trace.rows("segments")
     records_lost = _share(trace.loss.get("query", 0), queries)
@@ -262,15 +262,4 @@ def _part_notes(meta: Meta) -> tuple[str, ...]:
         f"a part of a longer recording{before}, saved by a flight recorder: "
         f"{part.what or part.why}. Queries that began before the part count with what they took "
         "in it",
-    )
-
-
-def _throttled_notes(throttled: Throttled | None) -> tuple[str, ...]:
-    if throttled is None or not (throttled.core or throttled.package):
-        return ()
-    counted = (("a core", throttled.core), ("a package", throttled.package))
-    events = ", ".join(f"of {what}: {count:,}" for what, count in counted if count)
-    return (
-        f"the CPU was too hot while this was recorded and throttled itself (events {events}). The "
-        "same work draws other power on a cool CPU",
     )

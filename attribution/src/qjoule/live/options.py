@@ -10,6 +10,7 @@ from qjoule.engine.keys import EVERYTHING, Selection
 from qjoule.engine.live_groups import GROUPS
 from qjoule.engine.memory_adapter import OnLearned, discard_evidence
 from qjoule.live.recent_stacks import StackOptions
+from qjoule.machine.throttling import RecentCounts
 from qjoule.model.coefficients import IdlePolicy
 from qjoule.model.coefficients_used import UNCALIBRATED, Calibrated
 from qjoule.model.result import Attribution
@@ -39,6 +40,7 @@ class LiveOptions:
         stacks: the stream has sampled stacks, which snapshots then have.
         refresh_s: between two snapshots' learning, if no block ends (at first less: see
             `AccountSettings.refresh_ns`); 0: each snapshot learns.
+        throttling: how often heat throttles this machine's CPUs.
     """
 
     idle: IdlePolicy = "separate"
@@ -49,6 +51,7 @@ class LiveOptions:
     on_learned: OnLearned = discard_evidence
     refresh_s: float = 0.0
     stacks: StackOptions | None = None
+    throttling: RecentCounts | None = None
 
 
 class LimitedValues:

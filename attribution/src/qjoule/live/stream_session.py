@@ -14,6 +14,7 @@ from qjoule.engine.accounts import (
     lag_ns,
     provenance,
     server_changes,
+    throttled_note,
     with_ids,
 )
 from qjoule.engine.keys import TAG
@@ -27,6 +28,7 @@ from qjoule.live.recent_stacks import LastMinute
 from qjoule.live.sampled_stacks import SampledStacks
 from qjoule.live.tagged_sums import CallSums, Keys, Samples, SumTags, TaggedSums, untagged
 from qjoule.live.window_assembler import Chunk, WindowAssembler
+from qjoule.machine.throttling import ThrottleCounts
 from qjoule.model import assemble
 from qjoule.model.account import Account
 from qjoule.model.arrays import Anomalies
@@ -52,6 +54,7 @@ class _Span:
     begin_ns: int
     anomalies: Anomalies = field(default_factory=Anomalies)
     loss: dict[str, int] | None = None  #: per cause, at the beginning of the span
+    throttling: ThrottleCounts | None = None  #: at the beginning; None: not known
 
 
 class StreamSession(BlockReader):
@@ -114,7 +117,9 @@ class StreamSession(BlockReader):
         self._invalid = announced.invalid
         self._windows = 0
         self._resets = controls.resets
+        self._throttling = options.throttling
         self._interval, self._total = _Span(self._begin_ns), _Span(self._begin_ns)
+        self._total.throttling = self._throttle_counts()
 
     def _on_announced(self, frame: Frame) -> None:
         if frame.kind is Block.DOMAIN:  # a counter that appeared
@@ -174,7 +179,8 @@ class StreamSession(BlockReader):
         """A snapshot of the complete windows since the last one; None if there is none yet."""
         if controls.resets != self._resets:
             self._resets = controls.resets
-            self._total = _Span(self._now_ns, loss=self._loss_counts())
+            counts = self._loss_counts(), self._throttle_counts()
+            self._total = _Span(self._now_ns, Anomalies(), *counts)
             for grouping in self._groupings.values():
                 grouping.reset()
             self._recent.reset()
@@ -291,6 +297,18 @@ class StreamSession(BlockReader):
             counts[UNVERIFIED_CAUSE] = self._reports.unverified
         return counts
 
+    def _throttle_counts(self) -> ThrottleCounts | None:
+        return None if self._throttling is None else self._throttling.newest()
+
+    def _throttled(self, span: _Span) -> str:
+        """Whether heat throttled CPUs since the last reset, or in the last minute: most intervals
+        are too short to be read on a screen, or to be seen by who scrapes the agent."""
+        if self._throttling is None:
+            return ""
+        if span.throttling is None:
+            return throttled_note(self._throttling.recent(), "in the last minute")
+        return throttled_note(span.throttling.until(self._throttling.newest()))
+
     def _build_result(self, by: str, span: _Span, *, whole: bool, complete: bool) -> Attribution:
         """The result for a span: everything since the last reset (`whole`), or the interval."""
         grouping, first = self._groupings[by], self._groupings[self._first]
@@ -312,6 +330,7 @@ class StreamSession(BlockReader):
             loss,
             ledger.lost_ns,
             self._changes(begin_ns),
+            self._throttled(span),
         )
         about = replace(
             provenance(meta, ledger, info),

@@ -84,6 +84,16 @@ def left_out_family(left_out: Mapping[str, str]) -> Family:
     )
 
 
+def throttled_family(throttled: str) -> Family:
+    """`throttled`: says that heat throttled CPUs; empty: no sample, as nobody may know."""
+    return Family(
+        "qjoule_cpu_throttled",
+        "gauge",
+        "1: heat throttled CPUs in the last minute. Absent: it did not, or no kernel counts it.",
+        samples=[Sample((), "1")] if throttled else [],
+    )
+
+
 def _reason(why: str) -> str:
     return "appeared while tracing" if why == APPEARED else "shows an impossible power"
 

@@ -97,9 +97,10 @@ def attribution(
     ledger.grow(len(labels))
     findings = Findings.of(ledger)
     domain_names = ledger.shown_names
+    throttled = (provenance.trace.throttled,) if provenance.trace.throttled else ()
     model = model_info(
         ledger,
-        (*findings.notes(labels), *provenance.notes, *ledger.remarks),
+        (*findings.notes(labels), *throttled, *provenance.notes, *ledger.remarks),
         provenance.grade,
         {name: provenance.total_error(name) for name in domain_names},
     )

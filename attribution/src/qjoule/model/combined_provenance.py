@@ -27,6 +27,7 @@ def trace_of(traces: Sequence[TraceInfo]) -> TraceInfo:
         loss=counts(trace.loss for trace in traces),
         lost_cpu_ns=sum(trace.lost_cpu_ns for trace in traces),
         changes=tuple(change for trace in traces for change in trace.changes),
+        throttled="; ".join(dict.fromkeys(trace.throttled for trace in traces if trace.throttled)),
     )
 
 

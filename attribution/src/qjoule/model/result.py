@@ -227,6 +227,7 @@ class TraceInfo:
     loss: dict[str, int]  #: count by cause, only causes that happened
     lost_cpu_ns: int = 0
     changes: tuple[ServerChange, ...] = ()  #: in the order of their begin
+    throttled: str = ""  #: that heat throttled CPUs, and how often; empty: not, or not known
 
 
 #: Reason for leaving out a counter that appeared during the trace.

@@ -194,6 +194,7 @@ def _attach_modes(attribution: Attribution, width: int) -> Line:
     items = [(f"ALARM: {alarm_text}" if alarm_text else "", "bad"), (untraced, "bad")]
     left_out = attribution.energy_source.left_out.items()
     items += [(fmt.one_line(f"{name} left out: {why}"), "bad") for name, why in left_out]
+    items.append((fmt.one_line(attribution.trace.throttled), "bad"))
     return flow([*items, (f"attach {attach_modes(attribution)}", "dim")], width)
 
 

@@ -232,6 +232,7 @@ def _constant_columns(attribution: Attribution) -> list[tuple[str, type, Any]]:
         ("alarm", str, alarm(attribution)),
         ("complete", str, _yes(trace.complete)),
         ("servers_not_seen", str, "; ".join(missing.server_changes(attribution))),
+        ("cpu_throttled", str, trace.throttled),
     ]
     if source.left_out:
         why = "; ".join(f"{name}: {why}" for name, why in source.left_out.items())

@@ -112,7 +112,8 @@ const show = (snapshot) => {
   const error = source.total_error ? ` ±${Math.round(100 * source.total_error)} %` : '';
   const lost = Object.entries(interval.trace.loss).map(([cause, count]) => `${cause} ${count}`).join(', ') || 'nothing';
   const leftOut = Object.entries(source.left_out ?? {}).map(([name, why]) => `; ${name} left out: ${why}`).join('');
-  say(safe(`${watts} ${source.main_domain}, ${source.grade}${error} (${source.name}); idle ${interval.policy.idle}; last ${number(seconds, 's')}; lost: ${lost}${leftOut}; ${snapshot.name}`, 1000), source.grade !== 'measured');
+  const throttled = interval.trace.throttled ? `; ${interval.trace.throttled}` : '';
+  say(safe(`${watts} ${source.main_domain}, ${source.grade}${error} (${source.name}); idle ${interval.policy.idle}; last ${number(seconds, 's')}; lost: ${lost}${leftOut}${throttled}; ${snapshot.name}`, 1000), source.grade !== 'measured');
   document.querySelector('main').hidden = false;
   table(interval, seconds);
   detail(interval, seconds);
