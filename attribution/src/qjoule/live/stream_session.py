@@ -179,8 +179,8 @@ class StreamSession(BlockReader):
         """A snapshot of the complete windows since the last one; None if there is none yet."""
         if controls.resets != self._resets:
             self._resets = controls.resets
-            counts = self._loss_counts(), self._throttle_counts()
-            self._total = _Span(self._now_ns, Anomalies(), *counts)
+            self._total = _Span(self._now_ns, loss=self._loss_counts())
+            self._total.throttling = self._throttle_counts()
             for grouping in self._groupings.values():
                 grouping.reset()
             self._recent.reset()

@@ -85,7 +85,9 @@ def left_out_family(left_out: Mapping[str, str]) -> Family:
 
 
 def throttled_family(throttled: str) -> Family:
-    """`throttled`: says that heat throttled CPUs; empty: no sample, as nobody may know."""
+    """`throttled`: says that heat throttled CPUs. There is no sample if it is empty: heat
+    throttled none, or the kernel does not count that.
+    """
     return Family(
         "qjoule_cpu_throttled",
         "gauge",
