@@ -18,6 +18,7 @@ from bench.overhead.generator import Generator
 from bench.overhead.modes import Subject, attached
 
 _SWITCH = Path("/proc/sys/kernel/bpf_stats_enabled")
+_START_S = 6  #: the first screens of `top` load libraries and learn from hardly any windows
 
 
 @dataclass(frozen=True)
@@ -135,6 +136,7 @@ def look_inside(
     with statistics(), attached("empty", subject) as empty, attached(mode, subject) as state:
         generator.tracing = state.watched
         generator.skip()
+        generator.take(_START_S)
         own_programs, empties = programs_of(state.pids), programs_of(empty.pids)
         before = accounts(own_programs | empties)
         intervals = generator.take(seconds)
