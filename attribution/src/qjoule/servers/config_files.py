@@ -11,24 +11,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import yaml
-from yaml.events import (
-    AliasEvent,
-    DocumentStartEvent,
-    Event,
-    MappingEndEvent,
-    MappingStartEvent,
-    ScalarEvent,
-    SequenceEndEvent,
-    SequenceStartEvent,
-    StreamEndEvent,
-    StreamStartEvent,
-)
-
+from qjoule.lazy_import import LazyModule
 from qjoule.servers.access import Unreadable
 from qjoule.servers.candidate import Candidate
+
+if TYPE_CHECKING:
+    import yaml
+else:
+    yaml = LazyModule("yaml")  # 0.6 MB, which only `examine` needs (see its `prepare`)
 
 _FILES_MAX = 256
 _BYTES_MAX = 2 << 20
@@ -125,17 +117,17 @@ class _Reader:
     def document(self) -> Any:
         """Returns the only document; None for an empty file."""
         value, documents = None, 0
-        while not isinstance(event := self._next(), StreamEndEvent):
-            if isinstance(event, DocumentStartEvent):
+        while not isinstance(event := self._next(), yaml.StreamEndEvent):
+            if isinstance(event, yaml.DocumentStartEvent):
                 documents += 1
                 if documents > 1:
                     raise Unreadable(f"{self._path} has several documents")
                 value = self._value(self._next(), 0)
-            elif isinstance(event, StreamStartEvent):
+            elif isinstance(event, yaml.StreamStartEvent):
                 continue
         return value
 
-    def _next(self) -> Event:
+    def _next(self) -> yaml.Event:
         self._events_read += 1
         if self._events_read > _EVENTS_MAX:
             raise Unreadable(f"{self._path} has too many entries")
@@ -144,7 +136,7 @@ class _Reader:
     def _value(self, event: Any, depth: int) -> Any:
         if depth > _YAML_DEPTH_MAX:
             raise Unreadable(f"{self._path} is nested too deeply")
-        if isinstance(event, AliasEvent):
+        if isinstance(event, yaml.AliasEvent):
             if event.anchor not in self._anchors:  # also an alias within its own anchor
                 raise Unreadable(f"{self._path} has an alias of nothing")
             value, nodes = self._anchors[event.anchor]
@@ -160,18 +152,18 @@ class _Reader:
         return value
 
     def _plain(self, event: Any, depth: int) -> Any:
-        if isinstance(event, ScalarEvent):
+        if isinstance(event, yaml.ScalarEvent):
             return _scalar(event)
-        if isinstance(event, SequenceStartEvent):
+        if isinstance(event, yaml.SequenceStartEvent):
             values = []
-            while not isinstance(inner := self._next(), SequenceEndEvent):
+            while not isinstance(inner := self._next(), yaml.SequenceEndEvent):
                 values.append(self._value(inner, depth + 1))
             return values
-        if not isinstance(event, MappingStartEvent):
+        if not isinstance(event, yaml.MappingStartEvent):
             raise Unreadable(f"{self._path} is no YAML")
         pairs: dict[str, Any] = {}
-        while not isinstance(inner := self._next(), MappingEndEvent):
-            if not isinstance(inner, ScalarEvent) or inner.value == "<<":
+        while not isinstance(inner := self._next(), yaml.MappingEndEvent):
+            if not isinstance(inner, yaml.ScalarEvent) or inner.value == "<<":
                 raise Unreadable(f"{self._path} has keys that are not words")
             pairs[inner.value] = self._value(self._next(), depth + 1)
         return pairs
@@ -182,7 +174,7 @@ class _Reader:
             raise Unreadable(f"{self._path} has too many entries")
 
 
-def _scalar(event: ScalarEvent) -> Any:
+def _scalar(event: yaml.ScalarEvent) -> Any:
     value: str = event.value
     if event.style is not None or event.tag is not None:
         return value

@@ -15,6 +15,7 @@ import codecs
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from importlib import import_module
 from pathlib import Path
 from typing import Protocol
 
@@ -131,6 +132,7 @@ def prepare() -> None:
     """
     supported()
     load_disassembler()
+    import_module("yaml")
     for name in ("utf-8", "latin-1", "ascii"):
         codecs.lookup(name)
 
