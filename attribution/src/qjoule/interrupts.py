@@ -9,6 +9,7 @@ is interrupted fails in many ways, some of which hide the interrupt.
 
 from __future__ import annotations
 
+import _thread
 import os
 import signal
 import sys
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 #: An interrupt within this time is a copy: sudo and the root part pass on the terminal's.
 _SAME_S = 1.0
+_AGAIN_S = 0.01
 
 
 class _Interrupt:
@@ -87,26 +89,55 @@ def end_by_interrupt() -> NoReturn:
 def _raise_again(lost: UnraisableHookArgs) -> None:
     if issubclass(lost.exc_type, KeyboardInterrupt):
         _INTERRUPT.raised_s = None
-        signal.raise_signal(signal.SIGINT)
+        _send_again(signal.SIGINT)
     else:
         sys.__unraisablehook__(lost)
+
+
+def _send_again(number: int) -> None:
+    """Sends a signal to this thread in a moment. One that came at once would be handled before the
+    hook returns, and what its handler raises would be dropped as well."""
+    this_thread = _thread.get_ident()
+
+    def send() -> None:
+        time.sleep(_AGAIN_S)
+        signal.pthread_kill(this_thread, number)
+
+    _thread.start_new_thread(send, ())  # the interrupted code may hold locks of `threading`
 
 
 @contextmanager
 def ending_in_order() -> Iterator[None]:
     """A signal unwinds what was started; further signals do not interrupt the cleanup.
 
-    The block is left by `SystemExit` with 128 plus the signal's number.
+    The block is left by `SystemExit` with 128 plus the signal's number, which is not lost even in a
+    finalizer.
     """
     signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    hook = sys.unraisablehook
+    number_of: dict[BaseException | None, int] = {}
 
     def stop(number: int, _frame: FrameType | None) -> None:
         for further in signals:
             signal.signal(further, signal.SIG_IGN)
-        raise SystemExit(128 + number)
+        ending = SystemExit(128 + number)
+        number_of[ending] = number
+        raise ending
 
-    with _handled_by(stop, signals):
-        yield
+    def raise_again(lost: UnraisableHookArgs) -> None:
+        number = number_of.get(lost.exc_value)
+        if number is None:
+            hook(lost)
+            return
+        signal.signal(number, stop)
+        _send_again(number)
+
+    sys.unraisablehook = raise_again
+    try:
+        with _handled_by(stop, signals):
+            yield
+    finally:
+        sys.unraisablehook = hook
 
 
 @contextmanager

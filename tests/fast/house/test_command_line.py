@@ -143,3 +143,38 @@ def test_a_hangup_that_nohup_ignores_stays_ignored() -> None:
             os.kill(os.getpid(), signal.SIGHUP)
     finally:
         signal.signal(signal.SIGHUP, outside)
+
+
+IN_A_FINALIZER = """
+import os, sys, time
+from contextlib import nullcontext
+from qjoule import interrupts
+
+class Finalized:
+    def __del__(self):
+        try:
+            os.kill(os.getpid(), int(sys.argv[1]))
+        finally:
+            time.sleep(0.05)  # a second one comes within the finalizer, too
+
+interrupts.end_at_once()
+interrupts.raise_interrupts()
+try:
+    with interrupts.ending_in_order() if sys.argv[2] == "unwinds" else nullcontext():
+        Finalized()
+        time.sleep(30)
+except KeyboardInterrupt:
+    sys.exit("interrupted")
+"""
+
+
+@pytest.mark.parametrize(
+    ("number", "what", "code", "says"),
+    [(number, "unwinds", 128 + number, "") for number in (1, 2, 15)]
+    + [(2, "raises", 1, "interrupted\n")],
+)
+def test_a_signal_in_a_finalizer_is_not_lost(number: int, what: str, code: int, says: str) -> None:
+    """Python drops what is raised there."""
+    command = [sys.executable, "-c", IN_A_FINALIZER, str(number), what]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stderr) == (code, says)
