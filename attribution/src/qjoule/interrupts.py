@@ -107,13 +107,14 @@ def _send_again(number: int) -> None:
 
 
 @contextmanager
-def ending_in_order() -> Iterator[None]:
+def ending_in_order(
+    signals: Sequence[signal.Signals] = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP),
+) -> Iterator[None]:
     """A signal unwinds what was started; further signals do not interrupt the cleanup.
 
     The block is left by `SystemExit` with 128 plus the signal's number, which is not lost even in a
     finalizer.
     """
-    signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     hook = sys.unraisablehook
     number_of: dict[BaseException | None, int] = {}
 

@@ -21,9 +21,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pkgutil import iter_modules
-from types import FrameType, ModuleType
+from types import ModuleType
 
 from qjoule.api import QjouleError, UsageError
+from qjoule.api.command import ending_in_order
 from qjoule.api.servers import registry
 from qjoule_studies.workload import Target, Value
 
@@ -84,35 +85,16 @@ def start(name: str, settings: Mapping[str, Value]) -> Iterator[Target]:
         ) from error
     for setting, value in settings.items():
         _check(name, setting, value, starter.OURS)
-    with _in_order_when_asked(), starter.STARTS[name](settings) as target:
+    with ending_in_order(_unhandled()), starter.STARTS[name](settings) as target:
         yield target
 
 
-@contextmanager
-def _in_order_when_asked() -> Iterator[None]:
-    """SIGTERM and SIGHUP unwind the program, so that its servers are removed completely.
-
-    Signals that are already handled or ignored are left alone.
-    """
-
-    def stop(number: int, _frame: FrameType | None) -> None:
-        for each in ours:  # a second one does not disturb the clearing up
-            signal.signal(each, signal.SIG_IGN)
-        raise SystemExit(128 + number)
-
-    main = threading.current_thread() is threading.main_thread()
-    ours = [
-        number
-        for number in (signal.SIGTERM, signal.SIGHUP)
-        if main and signal.getsignal(number) is signal.SIG_DFL
-    ]
-    for number in ours:
-        signal.signal(number, stop)
-    try:
-        yield
-    finally:
-        for number in ours:
-            signal.signal(number, signal.SIG_DFL)
+def _unhandled() -> list[signal.Signals]:
+    """The signals that would end this program at once and leave its servers behind."""
+    if threading.current_thread() is not threading.main_thread():
+        return []  # Python handles signals in the main thread alone
+    ends = (signal.SIGTERM, signal.SIGHUP)
+    return [number for number in ends if signal.getsignal(number) is signal.SIG_DFL]
 
 
 def _check(name: str, setting: str, value: Value, ours: frozenset[str]) -> None:
