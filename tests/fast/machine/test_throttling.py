@@ -34,7 +34,7 @@ HOSTILE = ("", "-3", "3.5", "1e9", "0x10", "\x1b[31m7", "9" * 40, "12 34", "٣",
 def count(root: Path, cpu: int, kind: str, text: str) -> None:
     folder = root / f"sys/devices/system/cpu/cpu{cpu}/thermal_throttle"
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / f"{kind}_throttle_count").write_text(text + "\n")
+    (folder / f"{kind}_throttle_count").write_text(text + "\n", encoding="utf-8")
 
 
 def between(root: Path, before: dict[int, str], after: dict[int, str]) -> Throttled | None:
