@@ -37,9 +37,9 @@ setup(
         extension(
             "qjoule.shapes._shapes",
             "shapes",
-            "module made reduction texts words statement tokens folding names plain lists "
+            "module lexer_object reduction texts words statement tokens folding names plain lists "
             "kept_rows rendering",
-            "buffers texts words lexer statement lists made",
+            "buffers texts words lexer statement lists lexer_object",
         ),
     ],
 )

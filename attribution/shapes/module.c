@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
 /* qjoule.shapes._shapes: shapes of SQL statements for Python. */
-#include "made.h"
+#include "lexer_object.h"
 #include "statement.h"
 
 static const struct lexer *lexer_of(PyObject *self)
 {
-	if (((struct object *)self)->made)
+	if (((struct object *)self)->ready)
 		return &((struct object *)self)->lexer;
 	PyErr_SetString(PyExc_RuntimeError, "this lexer was never made");
 	return NULL;
@@ -180,10 +180,10 @@ static PyType_Spec type = {
 
 static int fill(PyObject *module)
 {
-	PyObject *made = PyType_FromSpec(&type);
-	int result = made ? PyModule_AddObjectRef(module, "Lexer", made) : -1;
+	PyObject *lexer = PyType_FromSpec(&type);
+	int result = lexer ? PyModule_AddObjectRef(module, "Lexer", lexer) : -1;
 
-	Py_XDECREF(made);
+	Py_XDECREF(lexer);
 	return result;
 }
 

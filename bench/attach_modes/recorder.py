@@ -19,8 +19,8 @@ from qjoule.contract import AttachMode, Block, Mode
 from qjoule.errors import QjouleError
 from qjoule.root_part import client
 from qjoule.root_part.host import reach_by
+from qjoule.servers.attach_plan import AttachPlan
 from qjoule.servers.discovery import find_servers
-from qjoule.servers.plan import AttachPlan
 from qjoule.servers.registered import put_agents
 from qjoule.session.targets import plan_tracing
 from qjoule.session.tracer import Settings, Tracer, start_tracer

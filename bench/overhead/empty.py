@@ -11,8 +11,8 @@ from pathlib import Path
 from qjoule.contract import AttachMode
 from qjoule.errors import QjouleError
 from qjoule.servers import registry
+from qjoule.servers.attach_plan import AttachPlan
 from qjoule.servers.mysql.support import Role
-from qjoule.servers.plan import AttachPlan
 
 ROOT = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).resolve().parent

@@ -23,7 +23,7 @@ from bench.overhead.cpu import Watched, family
 
 from qjoule.contract import AttachMode
 from qjoule.errors import QjouleError
-from qjoule.servers.plan import AttachPlan
+from qjoule.servers.attach_plan import AttachPlan
 from qjoule.session.targets import plan_tracing
 from qjoule_studies.servers.process import DatabaseServer, with_parent
 

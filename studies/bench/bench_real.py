@@ -68,7 +68,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _has_terms(directory: Path) -> bool:
-    """Whether a file says where the data are from and under which licence."""
+    """Whether a file states the source and the licence of the data."""
     return any(
         path.name.upper().startswith(("README", "LICENSE", "LICENCE", "COPYING"))
         for path in directory.iterdir()

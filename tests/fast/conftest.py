@@ -13,7 +13,14 @@ import pytest
 from qjoule.tags.tagging import TagSource
 from qjoule_drivers import channel as channel_module
 from qjoule_drivers.channel import Channel
+from servers.fake_proc import FakeProc
 from tag_source import Everyone, follow
+
+
+@pytest.fixture
+def fake(tmp_path: Path) -> FakeProc:
+    """A directory that stands for /proc, without processes."""
+    return FakeProc(tmp_path)
 
 
 @pytest.fixture

@@ -119,15 +119,15 @@ _WAIT_S = 60.0
 
 
 class RingTrace:
-    """A recorder and its tracer, in one process. `said`: the recorder's messages."""
+    """A recorder and its tracer, in one process. `messages`: those of the recorder."""
 
     def __init__(
         self, trace: Path, tracer: TracerStream, pipe: int, keep_s: float, bounds: Bounds
     ) -> None:
         self.trace, self._tracer, self._pipe = trace, tracer, pipe
-        self.said: list[str] = []
+        self.messages: list[str] = []
         self.now_s = 0.0
-        self.recorder = Recorder(trace, keep_s, bounds, self.said.append, lambda: self.now_s)
+        self.recorder = Recorder(trace, keep_s, bounds, self.messages.append, lambda: self.now_s)
         self.capture = RingCapture(trace, CaptureContext(fingerprint, META), self.recorder)
         self._begun = False
 

@@ -123,7 +123,7 @@ def with_cores(case: Simulated, energy_nj: F64) -> Simulated:
 
 
 def evidence_of(case: Simulated) -> tuple[CoreEvidence, F64]:
-    """What the cores tell, and values of all parameters at which to ask it."""
+    """The cores' evidence, and values of all parameters at which to evaluate it."""
     stream = SegmentWindows(of_cores(case.machine), case.cores, of_cores=True)
     batch = joined([stream.add(case.segments), stream.finish()])
     places = zones(case.cores.series, batch.packages, ONE_CORE)

@@ -45,7 +45,7 @@ class Begin:
 
 @dataclass
 class Process:
-    """One application process that met the listener."""
+    """One application process that has connected to the listener."""
 
     pid: int
     connected: socket.socket

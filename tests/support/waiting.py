@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Waits for what other processes do in their own time."""
+"""Waits for what other processes do in their own time; work beside a test."""
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
@@ -18,6 +20,19 @@ def until(look: Callable[[], Result], expectation: str = "", *, seconds: float =
         assert time.monotonic() < deadline, f"it never came: {expectation}"
         time.sleep(0.02)
     return result
+
+
+@contextmanager
+def in_background(work: Callable[[threading.Event], object]) -> Iterator[None]:
+    """Runs `work` in a thread while the block runs; it has to return once its event is set."""
+    stop = threading.Event()
+    thread = threading.Thread(target=work, args=(stop,))
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
 
 
 def is_running(pid: int) -> bool:

@@ -64,7 +64,7 @@ struct answer {
 typedef int answer_fn(struct peer *peer, const struct rp_request *request, struct answer *answer);
 
 /* One function per enum rp_kind, by file. */
-answer_fn answer_bind, answer_peer;					     /* look.c */
+answer_fn answer_bind, answer_peer;					     /* bind.c */
 answer_fn answer_exe, answer_open;					     /* candidate.c */
 answer_fn answer_directory, answer_tag_socket, answer_publish, answer_given; /* outputs.c */
 answer_fn answer_as, answer_run;					     /* started.c */

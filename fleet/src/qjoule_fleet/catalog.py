@@ -114,14 +114,16 @@ class Catalog:
         self.files = files
         self._verdicts: dict[File, Checked | Refused] = {}
 
-    def sums(self, asked: Range, *, by_minute: Collection[_Slot] = ()) -> Selection:
+    def sums(self, wanted_range: Range, *, by_minute: Collection[_Slot] = ()) -> Selection:
         """Selects parts whose rows add up to the range. `by_minute`: host ids and hours to read
         from `rollups`, because a key of the question changes within the hour."""
-        selection = self._selection(asked)
+        selection = self._selection(wanted_range)
         sums = self._named(HOURS, selection)
         minutes = self._named(ROLLUPS, selection)
         every = {*sums, *minutes}
-        wanted = {slot for slot in every if _inside(slot[1], asked) and slot not in by_minute}
+        wanted = {
+            slot for slot in every if _inside(slot[1], wanted_range) and slot not in by_minute
+        }
         hourly = self._usable({slot: sums[slot] for slot in sums if slot in wanted}, selection)
         included = self._superseded(minutes, selection)
         by_minute_parts = {
@@ -133,9 +135,9 @@ class Catalog:
         _add_gaps(selection, every - {*hourly, *edges, *included})
         return selection
 
-    def minutes(self, asked: Range) -> Selection:
+    def minutes(self, wanted_range: Range) -> Selection:
         """Selects all parts of `rollups` that have minutes of the range."""
-        selection = self._selection(asked)
+        selection = self._selection(wanted_range)
         named = self._named(ROLLUPS, selection)
         included = self._superseded(named, selection)
         named = {slot: parts for slot, parts in named.items() if slot not in included}
@@ -144,17 +146,17 @@ class Catalog:
         _add_gaps(selection, named.keys() - parts.keys())
         return selection
 
-    def tags(self, asked: Range) -> Selection:
+    def tags(self, wanted_range: Range) -> Selection:
         """Selects parts of `tags`, of hours that lie wholly in the range."""
-        selection = self._selection(asked)
+        selection = self._selection(wanted_range)
         named = self._named(TAGS, selection)
-        inside = {slot: parts for slot, parts in named.items() if _inside(slot[1], asked)}
+        inside = {slot: parts for slot, parts in named.items() if _inside(slot[1], wanted_range)}
         selection.hourly = list(self._usable(inside, selection).values())
         return selection
 
-    def slow(self, asked: Range) -> Selection:
+    def slow(self, wanted_range: Range) -> Selection:
         """Selects only parts of the tables that change slowly."""
-        return self._selection(asked)
+        return self._selection(wanted_range)
 
     def span(self) -> Range | None:
         """Returns the range from the first to the last day with parts, or None."""
@@ -164,8 +166,8 @@ class Catalog:
         days = [day for day in map(_day, names) if day is not None]
         return Range(min(days), max(days) + _DAY_S) if days else None
 
-    def _selection(self, asked: Range) -> Selection:
-        selection = Selection(asked)
+    def _selection(self, wanted_range: Range) -> Selection:
+        selection = Selection(wanted_range)
         for table in SLOW:
             named = _by_slot(self.files.walk(table, selection.refused), selection)
             selection.slow[table] = list(self._usable(named, selection).values())
@@ -261,22 +263,22 @@ def _round_range(selection: Selection) -> None:
 
     Both ends are rounded up, so consecutive ranges still count every row once.
     """
-    asked = selection.range
+    wanted_range = selection.range
     past = {checked.part.hour_s for checked in selection.edges if checked.closed}
     ends = [
         -(-time_s // SPAN_S) * SPAN_S if hour_of(time_s) in past else time_s
-        for time_s in (asked.begin_s, asked.end_s)
+        for time_s in (wanted_range.begin_s, wanted_range.end_s)
     ]
     if ends[0] >= ends[1]:
         raise UsageError(f"past hours are kept by {SPAN_S // 60} minutes: give a longer range")
     selection.range = Range(*ends)
-    if selection.range != asked:
+    if selection.range != wanted_range:
         minutes = f"past hours are kept by {SPAN_S // 60} minutes"
         selection.notes.append(f"{minutes}: {selection.range} is taken")
 
 
-def _inside(hour_s: int, asked: Range) -> bool:
-    return asked.begin_s <= hour_s and hour_s + HOUR_S <= asked.end_s
+def _inside(hour_s: int, wanted_range: Range) -> bool:
+    return wanted_range.begin_s <= hour_s and hour_s + HOUR_S <= wanted_range.end_s
 
 
 def _day(directory: str) -> int | None:

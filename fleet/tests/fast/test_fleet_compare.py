@@ -3,16 +3,16 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner, Result
 
 import fleet_dataset
+from cli_runner import invoke, printed_json
 from fleet_dataset import Fleet, Host
 from qjoule_fleet.commands.fleet import command
 from qjoule_fleet.outliers import FALSE_SHARE, outliers
@@ -40,14 +40,8 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def run(*arguments: object) -> Result:
-    return CliRunner().invoke(command, ["compare", *map(str, arguments)], standalone_mode=False)
-
-
-def document(*arguments: object) -> Any:
-    result = run(*arguments, "--json")
-    assert result.exception is None, result.exception
-    return json.loads(result.stdout)
+run = partial(invoke, command, "compare", standalone_mode=False)
+document = partial(printed_json, command, "compare", "--json")
 
 
 def by_name(class_: Any) -> dict[str, Any]:

@@ -5,17 +5,17 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import re
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import duckdb
 import pyarrow.parquet as pq
 import pytest
-from click.testing import CliRunner, Result
 
 import fleet_dataset
+from cli_runner import invoke, printed_json
 from fleet_dataset import Fleet, Host
 from qjoule.agent.rollup_layout import HOURLY, SLOW
 from qjoule_fleet.commands.fleet import command
@@ -31,14 +31,11 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return fleet_dataset.write(tmp_path_factory.mktemp("fleet"), FLEET)
 
 
-def run(*arguments: object) -> Result:
-    return CliRunner().invoke(command, ["query", *map(str, arguments)])
+run = partial(invoke, command, "query")
 
 
 def rows(root: Path, sql: str, *arguments: object) -> Any:
-    result = run(root, sql, *(arguments or DAY), "--json")
-    assert result.exit_code == 0, result.exception
-    return json.loads(result.stdout)
+    return printed_json(command, "query", "--json", root, sql, *(arguments or DAY))
 
 
 def test_views_have_the_rows_of_the_range_alone(root: Path) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`qjoule fleet top`: rows, exports, and what is said beside them."""
+"""`qjoule fleet top`: rows, exports, and the notes beside them."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import csv
 import io
 import json
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from click.testing import CliRunner, Result
 
 import fleet_dataset
+from cli_runner import invoke, printed_json
 from fleet_asked import BEGIN_S
 from fleet_dataset import Fleet, Host
 from qjoule.agent.hourly_tables import HELPERS, WAITS
@@ -36,15 +36,8 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return fleet_dataset.write(tmp_path_factory.mktemp("fleet"), FLEET)
 
 
-def run(*arguments: object) -> Result:
-    return CliRunner().invoke(command, ["top", *map(str, arguments)])
-
-
-def document(*arguments: object) -> dict[str, Any]:
-    result = run(*arguments, "--json")
-    assert result.exit_code == 0, result.exception
-    printed: dict[str, Any] = json.loads(result.stdout)
-    return printed
+run = partial(invoke, command, "top")
+document = partial(printed_json, command, "top", "--json")
 
 
 def test_the_table_names_shapes_and_what_they_add_up_to(root: Path) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`qjoule ship`: what it says, what it returns, and what it does not ship unasked."""
+"""`qjoule ship`: its output and exit codes, and what it does not ship by default."""
 
 from __future__ import annotations
 
@@ -8,20 +8,19 @@ import os
 import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
 
+from cli_runner import invoke
 from closed_hours import closed_contents, contents, make_store, write_hour
 from qjoule.errors import QjouleError, UsageError
 from qjoule.trace.meta import Meta
 from qjoule_fleet.commands.ship import command
 from qjoule_fleet.ship.destination import destination
 
-
-def run(*arguments: str | Path) -> Result:
-    return CliRunner().invoke(command, [*map(str, arguments)], standalone_mode=False)
+run = partial(invoke, command, standalone_mode=False)
 
 
 @pytest.fixture

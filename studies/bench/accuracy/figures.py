@@ -12,7 +12,8 @@ from studies.bench.accuracy.observed import DOMAIN
 from studies.bench.accuracy.outcomes import CaseResult, Outcome
 from studies.bench.accuracy.peers import PEERS
 
-_Z95 = 1.959963984540054
+from qjoule.model.interval import Z95
+
 BY_TIME = tuple(peer.name for peer in PEERS if not peer.by_counters)
 #: Those that are not given the power at rest, as on a machine that nobody has calibrated.
 BY_TIME_ALONE = tuple(p.name for p in PEERS if not p.by_counters and not p.told_rest)
@@ -62,9 +63,9 @@ def wilson(hits: float, total: float) -> tuple[float, float]:
     """95 % interval of a share (Wilson, JASA 22, 1927). Raises `ValueError` without trials."""
     if total <= 0:
         raise ValueError("no trials")
-    share, z2 = hits / total, _Z95**2
+    share, z2 = hits / total, Z95**2
     middle = share + z2 / (2 * total)
-    half = _Z95 * math.sqrt(share * (1 - share) / total + z2 / (4 * total**2))
+    half = Z95 * math.sqrt(share * (1 - share) / total + z2 / (4 * total**2))
     scale = 1 + z2 / total
     return max((middle - half) / scale, 0.0), min((middle + half) / scale, 1.0)
 

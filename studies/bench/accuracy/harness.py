@@ -28,7 +28,8 @@ from studies.bench.accuracy.peers import PEERS
 from studies.bench.accuracy.recording import I64, Case, Group, Recording
 from studies.bench.accuracy.scenarios import make_case
 
-from qjoule.engine.accounts import ClassKeys, account_settings, classes, divided, idle_table
+from qjoule.engine.accounts import account_settings, divided, idle_table
+from qjoule.engine.class_keys import ClassKeys, classes
 from qjoule.engine.memory_adapter import MemoryAdapter
 from qjoule.engine.recorded import energy_windows
 from qjoule.model.account import Account

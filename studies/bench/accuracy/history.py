@@ -231,7 +231,7 @@ def attributed(
 
 
 def with_memory(case: Case, state: State) -> tuple[Ledger, State]:
-    """The case's ledger under what the cases before it told."""
+    """The case's ledger, with the evidence of the cases before it."""
     when_s = BOOTED_S + case.recording.begin_ns * 1e-9
     return attributed(case.recording, when_s, state or ())
 

@@ -9,7 +9,8 @@ import numpy as np
 from studies.bench.accuracy.recording import F64, Case, Phase, Recording
 
 from qjoule.model.arrays import COUNTERS, Entries
-from qjoule.model.energy import Bool, WindowEnergy, window_energy
+from qjoule.model.energy import Bool, WindowEnergy
+from qjoule.model.reading_windows import window_energy
 from qjoule.model.windows import SegmentWindows
 
 DOMAIN = "package"

@@ -23,6 +23,7 @@ from studies.bench.accuracy.observed import DOMAIN
 from studies.bench.accuracy.recording import F64, Case
 
 from qjoule.model.energy import Bool
+from qjoule.model.interval import Z95
 from qjoule.model.ledger import Ledger
 from qjoule.model.shares import shares_of
 
@@ -87,7 +88,6 @@ HISTORY = "history"
 MEMORY = "memory"
 #: The intervals of shares, beside those of the domains' joules.
 SHARE = "share"
-_Z95 = 1.959963984540054
 
 
 @dataclass(frozen=True)
@@ -225,8 +225,8 @@ def _parts(ledger: Ledger, rows: Bool, truth_nj: F64) -> dict[str, list[float]]:
     """Half width of each part of the interval over the truth, by shape."""
     parts = ledger.error_parts(DOMAIN, total_error=0.0, record_loss=0.0, estimated=False)
     half_nj = {
-        "windows": _Z95 * np.sqrt(np.maximum(parts.random_nj2, 0.0)),
-        "model": _Z95 * parts.model_nj,
+        "windows": Z95 * np.sqrt(np.maximum(parts.random_nj2, 0.0)),
+        "model": Z95 * parts.model_nj,
         "multiplexing": parts.scaled_nj,
         "loss": parts.loss_nj + parts.unnamed_nj,
         "one_sided": (parts.down_nj + parts.up_nj) / 2,

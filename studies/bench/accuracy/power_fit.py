@@ -190,8 +190,7 @@ def least_squares(features: Features) -> Predictor:
 
     def predict_rows(node: Node, domain: str, fit: I64, test: I64) -> F64:
         x = features(node)
-        predicted: F64 = x[test] @ robust_fit(x[fit], node.power_w[domain][fit])
-        return predicted
+        return np.asarray(x[test] @ robust_fit(x[fit], node.power_w[domain][fit]))
 
     return predict_rows
 

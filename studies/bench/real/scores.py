@@ -203,7 +203,7 @@ def joint_table(predictions: Sequence[Prediction]) -> Iterator[str]:
 
 
 def platform_line(pairs: Sequence[Pair], platform: Platform) -> str:
-    """What the solo runs tell of the machine, beside what the pairs show."""
+    """Figures of the machine from the solo runs, beside those from the pairs."""
     differences = [pair.paid_once_w - platform.rest_w for pair in pairs]
     return (
         f"socket {NODE} at rest {platform.rest_w:.1f} W; shared power {platform.shared_w:.1f} W by "

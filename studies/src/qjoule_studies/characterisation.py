@@ -113,7 +113,7 @@ class Principal:
     explained: F64
 
     @property
-    def kept(self) -> int:
+    def large_components(self) -> int:
         """Number of components with eigenvalues of 1 or more (Kaiser), at least two."""
         return min(max(int(np.count_nonzero(self.variance >= 1 - 1e-9)), 2), len(self.variance))
 
@@ -266,7 +266,7 @@ def characterisation(
     components = None if reason else principal(chosen.values, chosen.columns)
     linkage = None
     if components is not None:
-        linkage = clusters(components.scores[:, : components.kept])
+        linkage = clusters(components.scores[:, : components.large_components])
     return Characterisation(
         by,
         tuple(traces),

@@ -33,7 +33,7 @@ _CLEAR_S = 5.0  #: for clearing up, then
 
 @dataclass(frozen=True)
 class Job:
-    """What a client is to run."""
+    """The workload that a client runs, and its options."""
 
     workload: str
     target: Target

@@ -35,7 +35,7 @@ class Counted:
 
 
 def events_of(trace: Trace) -> tuple[str, ...]:
-    """The events that a trace says it recorded, by perf's names."""
+    """The events that a trace's meta.json lists, by perf's names."""
     always = [EVENT_NAMES[name] for name in trace.meta.counters if name in EVENT_NAMES]
     more = [name for name in trace.meta.more_counters if _EVENT.fullmatch(name)]
     return (*always, *(name for name in more if name not in always))

@@ -50,7 +50,7 @@ class Fraction:
 
 @dataclass(frozen=True)
 class Slot:
-    """A run that is to be made. Numbers are from 1."""
+    """A planned run. Numbers count from 1."""
 
     block: int
     replication: int  #: of this combination

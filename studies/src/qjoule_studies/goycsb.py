@@ -87,7 +87,7 @@ def installed() -> Path:
 
 
 def version(program: Path) -> str:
-    """`go-ycsb 1.0.1`; without a number where the program does not tell."""
+    """`go-ycsb 1.0.1`; without a number if the program does not print it."""
     match = _VERSION.search(program.parent.name)
     return f"{_PROGRAM} {match[1]}" if match else _PROGRAM
 

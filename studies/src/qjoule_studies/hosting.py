@@ -94,7 +94,7 @@ def _wanted(plan: Plan, replication: int, levels: Levels, runs: Sequence[Run]) -
 
 
 def _this_far(slots: Iterator[Slot], least: int) -> Iterator[Slot]:
-    """The first `least` replications, or the rest of the block that an interval has asked for."""
+    """The first `least` replications, or the rest of a block added for a narrower interval."""
     part: int | None = None
     for slot in slots:
         of = slot.block if slot.replication > least else 0

@@ -44,7 +44,7 @@ class PowerLimit:
             for why in _unusable(zone):
                 raise QjouleError(f"no power limit can be set: {why}")
             now_uw = int(read_setting(zone / _LIMIT))
-            # A firmware that says 0, or nothing, does not know it.
+            # Firmware that does not know it reports 0 or nothing.
             least_uw, greatest_uw = (int(_text(zone / end) or 0) for end in (_LEAST, _GREATEST))
             for level in levels:
                 uw = _microwatts(level)
@@ -94,7 +94,7 @@ def _text(file: Path) -> str:
 
 
 def read_setting(file: Path) -> str:
-    """What a file of sysfs says. Raises `QjouleError`."""
+    """The content of a file of sysfs. Raises `QjouleError`."""
     try:
         return file.read_text().strip()
     except OSError as error:

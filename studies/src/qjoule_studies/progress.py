@@ -69,7 +69,7 @@ class Lines:
         each_s = (self._clock() - (self._begin or 0.0)) / self._done
         left = self._left - 1
         more = f"; {left} left, about {_time(each_s * left)}" if left else ""
-        self.say(f"{told(run)}{more}")
+        self.say(f"{run_line(run)}{more}")
 
 
 class Bar:
@@ -118,10 +118,10 @@ class Bar:
         self._done += 1
         self._bar.update(self._task, completed=self._done)
         if run["status"] == "failed" or run["flags"]:
-            self.say(told(run))
+            self.say(run_line(run))
 
 
-def told(run: Run) -> str:
+def run_line(run: Run) -> str:
     """Describes a run on one line."""
     levels = ", ".join(f"{name} {level}" for name, level in run["factors"].items())
     head = f"run {run['run']}" + (f" ({levels})" if levels else "")

@@ -76,7 +76,7 @@ def run_study(
 
 
 def failures(runs: list[Run]) -> int:
-    """How many runs have failed and were not made again since."""
+    """The number of runs that have failed and were not repeated successfully."""
     last = {(run["replication"], key(run["factors"])): run["status"] for run in runs}
     return sum(status == "failed" for status in last.values())
 

@@ -74,7 +74,7 @@ class Study:
 
     @contextmanager
     def on_disk(self) -> Iterator[None]:
-        """An error of writing says what to do. Raises `QjouleError`."""
+        """Turns an error of writing into a `QjouleError` that says what to do."""
         try:
             yield
         except OSError as error:

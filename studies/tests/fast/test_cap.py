@@ -125,7 +125,7 @@ def test_a_greatest_frequency_leaves_the_least_as_it_is(tmp_path: Path) -> None:
 
 # ---- however it ends -----------------------------------------------------------------------------
 
-#: A run that says `ready` once its limit is set, and then does what the test wants.
+#: A run that prints `ready` once its limit is set, and then does what the test wants.
 PROGRAM = """
 import json, os, sys, time
 from contextlib import contextmanager

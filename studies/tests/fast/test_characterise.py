@@ -4,33 +4,26 @@
 from __future__ import annotations
 
 import csv
-import json
 import math
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
 import attribute_trace as hand
 import counter_traces
+from cli_runner import invoke, printed_json
 from qjoule.errors import QjouleError
 from qjoule_studies.characterise import Event, MetricSums, metrics_of
 from qjoule_studies.commands.characterise import command
 
-
-def run(*arguments: object) -> Result:
-    return CliRunner().invoke(command, [str(argument) for argument in arguments])
-
-
-def document(*arguments: object) -> dict[str, Any]:
-    shown = run(*arguments, "--json")
-    assert shown.exit_code == 0, shown.output
-    printed: dict[str, Any] = json.loads(shown.stdout)
-    return printed
+run = partial(invoke, command)
+document = partial(printed_json, command, "--json")
 
 
 def values(row: dict[str, Any]) -> dict[str, float]:

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from qjoule.contract import AttachMode
+from qjoule.servers.attach_plan import PlannedServer
 from qjoule.servers.choice import Choice
 from qjoule.servers.elf import Symbol
-from qjoule.servers.plan import PlannedServer
 from qjoule.servers.probe_site import EMULATED_PUSH, ProbeSite
 from qjoule.servers.resolution import Probe, Resolution
 from qjoule.servers.types import Fact, Server

@@ -16,7 +16,8 @@ from qjoule.contract import MORE_COUNTERS, Grade
 from qjoule.engine.tables import readings as energy_readings
 from qjoule.errors import QjouleError, UsageError
 from qjoule.machine.perf_events import PerfEvent, more_counters, parse_event, parse_events
-from qjoule.model.energy import Cause, window_energy
+from qjoule.model.energy import Cause
+from qjoule.model.reading_windows import window_energy
 from qjoule.trace.reader import Trace
 from qjoule_studies.import_perf.build import Request, import_perf
 from qjoule_studies.import_perf.energy import EstimatedCounters, counted_by, parse_curve

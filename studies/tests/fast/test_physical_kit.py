@@ -51,7 +51,7 @@ def test_every_pair_of_a_right_attribution_agrees(full_kit: Document) -> None:
 
 
 def test_a_wrong_attribution_is_refused(tmp_path: Path) -> None:
-    """Misses cost six times as much as the calibration says."""
+    """The simulated misses cost six times as much as in the calibration."""
     judged = pairs(collected(host(tmp_path, ["mariadb"]), seconds=0.6, c=720.0))
     assert Verdict.DIFFERS in {pair.verdict for pair in judged}
 

@@ -43,19 +43,19 @@ def anova_of(data: str, kind: int = 2) -> Anova:
     return analyse(*study(data), type_=kind)
 
 
-def told(rows: Iterable[Effect], *names: str) -> Figures:
+def figures_of(rows: Iterable[Effect], *names: str) -> Figures:
     return {row.name.replace(BY, ":"): {name: getattr(row, name) for name in names} for row in rows}
 
 
 def anova(data: str, kind: int) -> Figures:
     table = anova_of(data, kind)
     residuals: Figures = {"Residuals": {"sum_sq": table.sum_sq_error, "df": table.df_error}}
-    return told(table.effects, "sum_sq", "df", "f", "p") | residuals
+    return figures_of(table.effects, "sum_sq", "df", "f", "p") | residuals
 
 
 def shares(data: str) -> Figures:
     names = ("eta_squared", "partial_eta_squared", "omega_squared")
-    return told(anova_of(data).effects, *names)
+    return figures_of(anova_of(data).effects, *names)
 
 
 def welch_test(data: str) -> Figures:
@@ -67,7 +67,7 @@ def welch_test(data: str) -> Figures:
 def ranks(data: str) -> Figures:
     values, design = study(data)
     table = aligned_ranks(values, design, analyse(values, design))
-    figures = told(table.effects, "f", "df", "p")
+    figures = figures_of(table.effects, "f", "df", "p")
     return {term: {**of, "df_error": table.df_error} for term, of in figures.items()}
 
 

@@ -51,7 +51,7 @@ def most_w() -> float:
 
 
 def test_on_a_package_of_known_power() -> None:
-    """The verdict may be that it cannot tell, as other work disturbs it; figures must be right."""
+    """The verdict may be `cannot tell`, because other work disturbs it; figures must be right."""
     with nothing_left(), animated_rapl(IDLE_W, SHARED_W, CPU_W) as rapl:
         process = physical("--seconds", "1", "--energy", rapl.option, "--json")
         output, messages = process.communicate(timeout=WAIT_S)

@@ -19,8 +19,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qjoule.agent.cost import SAMPLE_S, Cost, CostMeter, ProgramTotals
-from qjoule.agent.recordings import AGAIN_S, FlightRecorder, made
-from qjoule.agent.restarts import HOLD_S, LEVELS, MOST_HOLD_S, Controller, DegradationLevel
+from qjoule.agent.degradation import HOLD_S, LEVELS, MOST_HOLD_S, Controller, DegradationLevel
+from qjoule.agent.recordings import AGAIN_S, FlightRecorder, create_directory
 from qjoule.errors import QjouleError
 from qjoule.metrics.exposition import Family
 
@@ -238,9 +238,9 @@ def test_it_is_started_again_and_leaves_one_ring_and_the_newest_parts(tmp_path: 
 
 
 def test_a_directory_that_others_may_write_is_refused(tmp_path: Path) -> None:
-    assert made(tmp_path / "new").stat().st_mode & 0o777 == 0o700
+    assert create_directory(tmp_path / "new").stat().st_mode & 0o777 == 0o700
     (tmp_path / "new").chmod(0o777)
     (tmp_path / "file").touch()
     for name, message in (("new", "must belong to uid"), ("file", "--recordings")):
         with pytest.raises(QjouleError, match=message):
-            made(tmp_path / name)
+            create_directory(tmp_path / name)

@@ -28,7 +28,7 @@ from qjoule.export.profile import Profile
 from qjoule.live import recent_stacks
 from qjoule.live.recent_stacks import MINUTE_S, MOST_ROWS, WholeMinutes
 from qjoule.live.sampled_stacks import NO_ROW, Stacks
-from qjoule.metrics.exposition import page, plain
+from qjoule.metrics.exposition import page, unlabelled_gauge
 from qjoule.metrics.http import Bounds
 from qjoule.metrics.messages import Request
 from qjoule.metrics.server import MetricsServer, ShownBytes
@@ -244,7 +244,7 @@ def test_the_program_sends_each_profile_beside_the_metrics(monkeypatch: pytest.M
     profile = minute_of(interval(60.0, (7, 1, Counter({F: 1}))))
     with receiver() as receives:
         receives.page = page(
-            [plain("qjoule_last_interval_timestamp_seconds", "", 1234.5, "seconds")],
+            [unlabelled_gauge("qjoule_last_interval_timestamp_seconds", "", 1234.5, "seconds")],
             openmetrics=True,
         )
         receives.profile = pprof_message(profile)

@@ -19,18 +19,11 @@ from metrics_pages import META, is_monotone, samples, snapshots, total
 from qjoule.agent import handover
 from qjoule.agent.config import Config, Metrics
 from qjoule.agent.cost import Cost, CostMeter
+from qjoule.agent.degradation import MEASUREMENTS, Controller, DegradationLevel
 from qjoule.agent.handover import NAME
 from qjoule.agent.journal import Journal
 from qjoule.agent.notify import Manager
-from qjoule.agent.restarts import (
-    MEASUREMENTS,
-    PATIENCE_S,
-    UNKNOWN_S,
-    Controller,
-    DegradationLevel,
-    Restarts,
-    UntracedServers,
-)
+from qjoule.agent.restarts import PATIENCE_S, UNKNOWN_S, Restarts, UntracedServers
 from qjoule.agent.rollups import Rollups
 from qjoule.agent.service import Service, limits, retention_of
 from qjoule.agent.store_writer import write_waiting

@@ -50,7 +50,8 @@ from qjoule.metrics.exposition import (
 )
 from qjoule.metrics.interval import Interval, interval_of, safe
 from qjoule.metrics.tagged import TagCounters
-from qjoule.model.result import Attribution, Waits
+from qjoule.model.call_outcomes import Waits
+from qjoule.model.result import Attribution
 from qjoule.reporters.json_report import document
 from qjoule.snapshots import Controls
 

@@ -18,7 +18,7 @@ from metrics_pages import snapshots
 from otlp_receiver import program, receiver
 from qjoule.metrics.collected import counter_families
 from qjoule.metrics.counters import Counters, Limits
-from qjoule.metrics.exposition import EDGES, Family, Sample, page, plain
+from qjoule.metrics.exposition import EDGES, Family, Sample, page, unlabelled_gauge
 from qjoule.metrics.interval import interval_of
 from qjoule.push import events, otlp
 from qjoule.push.__main__ import MOST_RETRY_S, families_of, run, with_events
@@ -140,7 +140,7 @@ def shown(began_s: str, *queries: tuple[str, str, Mapping[str, str]]) -> list[Fa
         Sample((("server", product), ("kind", product)), "1") for product in ("postgres", "mariadb")
     ]
     return as_read(
-        plain("qjoule_start_time_seconds", "", float(began_s), "seconds"),
+        unlabelled_gauge("qjoule_start_time_seconds", "", float(began_s), "seconds"),
         Family("qjoule_node_joules", "counter", "", samples=[Sample(NODE, "9")]),
         Family("qjoule_server", "info", "", samples=kinds),
         Family("qjoule_query", "info", "", samples=infos),
@@ -290,7 +290,7 @@ def test_it_starts_as_a_user_for_a_receiver_whose_headers_nobody_reads(
 
 
 def test_the_program_sends_the_page_that_it_reads(monkeypatch: pytest.MonkeyPatch) -> None:
-    shown = plain("qjoule_last_interval_timestamp_seconds", "", 1234.5, "seconds")
+    shown = unlabelled_gauge("qjoule_last_interval_timestamp_seconds", "", 1234.5, "seconds")
     with receiver() as receives:
         receives.page = page([shown], openmetrics=True)
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", receives.url)

@@ -236,7 +236,7 @@ def lost() -> int:
 
 PERIOD_S = 300
 REPEATS = 2000
-#: Coverage of 95 % intervals that is asked for; its standard error in `REPEATS` is 0.5 %.
+#: Coverage that 95 % intervals must have; its standard error over `REPEATS` is 0.5 %.
 LOW, HIGH = 0.93, 0.97
 SEED = 20261124
 

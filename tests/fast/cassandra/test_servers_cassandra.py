@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import shutil
-from pathlib import Path
 
 import pytest
 
@@ -15,11 +14,6 @@ from qjoule.servers.types import Server
 from servers.fake_proc import FakeProc, candidate
 
 OPTIONS = ("-Xmx1G", "-ea", "--add-opens", "java.base/java.lang=ALL-UNNAMED", "-javaagent:j.jar")
-
-
-@pytest.fixture
-def fake(tmp_path: Path) -> FakeProc:
-    return FakeProc(tmp_path)
 
 
 @pytest.fixture(scope="session")

@@ -38,7 +38,7 @@ TIERS = {"fast", "servers", "exclusive", "nightly"}
 #: Distributions with tests of their own, in the same tiers.
 OTHERS = ("studies", "fleet")
 HELPERS = "support"
-#: What a test says that asks for a server, or that traces one: a client's bytes are no recording.
+#: In a test that starts or traces a server; building a client's bytes is neither.
 COSTLY = re.compile(
     r"mark\.server\b|: DatabaseServer\b|^(?:from|import) tracing\b(?!\.\w+_(?:client|values) )",
     re.MULTILINE,
@@ -142,7 +142,7 @@ def test_no_shared_file_names_a_server_but_those_listed() -> None:
 ROOT_PART = TREE / "tracer" / "root"
 SHARED = TREE / "tracer" / "variant.h"  #: code that the root part and the tracer have in common
 PACKAGE = TREE / "attribution/src/qjoule"
-#: It must not grow: new code has to replace something else (docs/security.md says what it does).
+#: It must not grow: new code has to replace something else (docs/security.md describes it).
 MOST_LINES = 1109
 _STRING_OR_COMMENT = re.compile(r'"(?:\\.|[^"\\])*"|//[^\n]*|/\*.*?\*/', re.DOTALL)
 
@@ -159,7 +159,7 @@ def lines_of_c(text: str) -> int:
 def test_what_runs_as_root_is_small() -> None:
     paths = [SHARED, *(path for path in ROOT_PART.glob("*.[ch]") if path.name != "protocol.h")]
     lines = {path.name: lines_of_c(path.read_text()) for path in paths}
-    assert {"main.c", "look.c", "attach.c", "outputs.c", "root.h"} <= lines.keys()
+    assert {"main.c", "bind.c", "attach.c", "outputs.c", "root.h"} <= lines.keys()
     for name in ("start.py", "__init__.py", "__main__.py"):
         nodes = ast.walk(ast.parse((PACKAGE / name).read_text()))
         lines[name] = len({node.lineno for node in nodes if isinstance(node, ast.expr | ast.stmt)})

@@ -26,7 +26,7 @@ from qjoule.model.coefficients_used import UNCALIBRATED, Calibrated
 from qjoule.model.result import Attribution, Row
 from qjoule.snapshots import Controls
 from qjoule.stream.blocks import Stream
-from qjoule.stream.ingest import record
+from qjoule.stream.record import record
 from qjoule.trace.meta import Meta, Server
 from qjoule.trace.reader import Trace
 from qjoule.trace.writer import TraceWriter

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from fake_attribution import attribution, query_row, screen, snapshot, typical
-from qjoule.model.result import PARTS, Attribution, Row, Waits
+from qjoule.model.call_outcomes import Waits
+from qjoule.model.result import PARTS, Attribution, Row
 from qjoule.reporters import format as fmt
 from qjoule.reporters.live_frame import cut, wrap
 from qjoule.reporters.live_state import (

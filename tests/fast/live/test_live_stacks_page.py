@@ -22,7 +22,7 @@ from qjoule.engine.stacks import (
     sampling_share,
 )
 from qjoule.reporters.format import UNKNOWN
-from qjoule.reporters.live_pages import screen_document
+from qjoule.reporters.live_export import screen_document
 from qjoule.reporters.live_stacks import MIN_SAMPLES
 from qjoule.reporters.live_state import Mode, ViewState
 from qjoule.snapshots import Snapshot

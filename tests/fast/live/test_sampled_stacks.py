@@ -145,7 +145,7 @@ def test_samples_come_to_the_rows_of_their_queries() -> None:
 
 
 def test_the_view_goes_on_while_names_are_late() -> None:
-    """Until then each snapshot says so. What was sampled meanwhile comes with the next one."""
+    """Until then each snapshot has a note; samples taken meanwhile come with the next one."""
     late = ["main"]
 
     def sometime(module: int, offset: int) -> str:

@@ -33,7 +33,7 @@ from qjoule.model.result import Attribution, Row
 from qjoule.reporters.table import render
 from qjoule.snapshots import Controls, Snapshot
 from qjoule.stream.blocks import Stream
-from qjoule.stream.ingest import record
+from qjoule.stream.record import record
 from qjoule.tags.reported_calls import Call
 from qjoule.trace.meta import Meta, Server
 from qjoule.trace.reader import Trace

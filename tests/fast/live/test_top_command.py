@@ -29,14 +29,14 @@ import fake_tracer
 from fake_attribution import FakeSource, snapshot, typical
 from qjoule.cli import cli
 from qjoule.errors import QjouleError, UsageError
-from qjoule.model.result import Waits
-from qjoule.reporters.live_pages import csv_lines, export
+from qjoule.model.call_outcomes import Waits
+from qjoule.reporters.live_export import csv_lines, export
 from qjoule.reporters.live_state import ViewState
 from qjoule.reporters.live_view import Canvas, LiveView
 from qjoule.session.directory import inside
 from qjoule.snapshots import Controls, Snapshot
 from qjoule.stream.blocks import Stream
-from qjoule.stream.ingest import record
+from qjoule.stream.record import record
 from qjoule.trace.meta import Meta
 from qjoule.trace.writer import TraceWriter
 

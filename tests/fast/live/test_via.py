@@ -21,7 +21,7 @@ from qjoule import __version__
 from qjoule.commands.record import command as record
 from qjoule.commands.top import command as top
 from qjoule.errors import QjouleError, UsageError
-from qjoule.model.result import Waits
+from qjoule.model.call_outcomes import Waits
 from qjoule.remote import via
 from qjoule.remote.wire import MAX_BYTES, MAX_ROWS, decode, encode
 from qjoule.reporters.json_report import document

@@ -196,7 +196,7 @@ def test_reasons_are_given_why_a_server_is_not_followed_or_sessions_are_missed()
     ]
 
 
-# ---- whose processes the reattach helper looks at ------------------------------------------------
+# ---- whose processes the reattach helper examines ------------------------------------------------
 
 UNIT = Owner(0, "redis.service", Trust.SERVICE)
 USER = Owner(1001, "", Trust.STRANGER)

@@ -8,14 +8,15 @@ import os
 import time
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
 
 import attribute_trace as hand
 from calibrations import MACHINE, calibration, trace_meta, written
+from cli_runner import invoke
 from qjoule.cli import cli
 from qjoule.commands import calibrate, calibrate_quick, calibrated_run
 from qjoule.commands.calibrate_quick import prior_coefficients
@@ -32,9 +33,7 @@ from qjoule.session.calibrating import Done
 from qjoule.trace.meta import DomainInfo, EnergyInfo
 from qjoule.trace.reader import Trace
 
-
-def run(*arguments: object) -> Result:
-    return CliRunner().invoke(cli, [str(argument) for argument in arguments])
+run = partial(invoke, cli)
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,7 @@ import errno
 import itertools
 import os
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
@@ -31,6 +30,7 @@ from energy_probe.probe import (
 from qjoule.commands.options import known_source
 from qjoule.contract import DomainKind, Grade
 from qjoule.machine import sources
+from waiting import in_background
 
 PERIOD_S = 100.0
 UW = 10**6
@@ -241,25 +241,17 @@ def test_broken_counters_of_cores_are_left_out(
 CURVE = "10,30,60,80"
 
 
-@contextmanager
-def counting(energy_uj: Path) -> Iterator[None]:
+def counting(energy_uj: Path) -> AbstractContextManager[None]:
     """Advances the counter in place, never empty, while the source is being opened."""
-    stop = threading.Event()
 
-    def run() -> None:
+    def run(stop: threading.Event) -> None:
         with energy_uj.open("r+b", buffering=0) as counter:
             for value in itertools.count(10**9):
                 os.pwrite(counter.fileno(), b"%d\n" % value, 0)
                 if stop.wait(0.001):
                     break
 
-    thread = threading.Thread(target=run)
-    thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        thread.join()
+    return in_background(run)
 
 
 def package(folder: Path) -> Path:

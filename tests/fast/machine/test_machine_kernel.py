@@ -28,7 +28,8 @@ from qjoule.machine.sources import (
     perf_pmu,
     powercap_tree,
 )
-from qjoule.trace.meta import IdleState, parse_meta
+from qjoule.trace.meta import IdleState
+from qjoule.trace.meta_file import parse_meta
 
 BTF, STATUS = "sys/kernel/btf/vmlinux", "proc/self/status"
 RELEASE, BUILD = "proc/sys/kernel/osrelease", "proc/sys/kernel/version"

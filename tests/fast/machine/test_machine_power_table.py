@@ -112,7 +112,7 @@ def test_published_curve_of_the_very_model() -> None:
 
 
 def test_a_guest_has_its_threads_part_of_a_package() -> None:
-    """A few threads of a known package are a guest's, even if nothing says so."""
+    """Fewer threads than a known package has: this is a virtual machine, even without the flag."""
     half = estimate_curve(cpu_info(CASCADE_LAKE, XEON_8259CL, threads=24, hypervisor=False))
     assert half.package.watts[-1] == 222.69, "a host without siblings has its whole package"
     few = estimate_curve(cpu_info(CASCADE_LAKE, XEON_8259CL, threads=2, hypervisor=False))

@@ -1,20 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The memory in the commands: what is used, what is extended, and what is said."""
+"""The machine's memory in commands: which is used, which is extended, and the notes on it."""
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner, Result
 
 import attribute_trace
 from attribute_trace import MS, energy, query, segment
 from calibrations import cell
+from cli_runner import invoke, printed_json
 from qjoule.commands import attribute
 from qjoule.errors import QjouleError
 from qjoule.machine import active_memory
@@ -81,15 +81,8 @@ def trace(
     return directory
 
 
-def run(*arguments: object) -> Result:
-    return CliRunner().invoke(attribute.command, [*map(str, arguments)])
-
-
-def attributed(*arguments: object) -> dict[str, Any]:
-    result = run(*arguments, "--format", "json")
-    assert result.exit_code == 0, result.output
-    printed: dict[str, Any] = json.loads(result.stdout)
-    return printed
+run = partial(invoke, attribute.command)
+attributed = partial(printed_json, attribute.command, "--format", "json")
 
 
 def known(path: Path) -> Memory:

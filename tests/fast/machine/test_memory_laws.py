@@ -19,7 +19,7 @@ from calibrations import NAMES, NOW_S, USUAL, cell, changed
 from fake_tracer import BEGIN_NS, MS, block, end, energy, flush, head, text
 from power_cases import FACTORS, IDLE_W, Known, calibrated, known
 from qjoule.contract import LATENCY_BUCKETS, Block, OwnerKind
-from qjoule.engine.accounts import ClassKeys
+from qjoule.engine.class_keys import ClassKeys
 from qjoule.engine.memory_adapter import MemoryAdapter
 from qjoule.live.options import LiveOptions
 from qjoule.live.sources import StreamSource
@@ -296,7 +296,7 @@ def view(stream: bytes, known_cells: tuple[Cell, ...] = ()) -> tuple[Snapshot, l
 
 
 def test_what_is_learned_is_passed_on_and_what_is_known_is_used_and_said() -> None:
-    """The same stream is the same source: its own cell is not recalled, nor told as another."""
+    """The same stream is one source: its own cell is neither recalled nor counted as another's."""
     stream = b"".join(frames())
     plain, cells = view(stream)
     assert [(len(cell.keys), cell.conditions) for cell in cells] == [(2, CONDITIONS)]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Heat that throttled CPUs, in a recording or live: read from the kernel, told in results."""
+"""Thermal throttling, in a recording or live: read from the kernel and shown in results."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ from qjoule.machine.throttling import PERIOD_S, RECENT_S, RecentCounts, Throttle
 from qjoule.snapshots import Controls
 from qjoule.spool.convert import convert
 from qjoule.stream.blocks import Stream
-from qjoule.trace.meta import MOST_THROTTLED, Meta, Throttled, parse_meta
+from qjoule.trace.meta import MOST_THROTTLED, Meta, Throttled
+from qjoule.trace.meta_file import parse_meta
 
 #: What files may hold: nothing, no number, a number that no counter shows.
 HOSTILE = ("", "-3", "3.5", "1e9", "0x10", "\x1b[31m7", "9" * 40, "12 34", "٣", "\0" * 9)

@@ -21,7 +21,7 @@ from qjoule.model.result import Attribution
 from qjoule.session.meter import Meter, start_meter
 from qjoule.session.meter_lines import MeterLines, Reading
 from qjoule.stream.blocks import Stream
-from qjoule.stream.ingest import record
+from qjoule.stream.record import record
 from qjoule.trace.meta import MeterInfo
 from qjoule.trace.reader import Trace
 from qjoule.trace.writer import TraceWriter

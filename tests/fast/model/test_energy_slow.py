@@ -14,7 +14,8 @@ import model_cases
 from qjoule.model.account import Account, AccountSettings
 from qjoule.model.batches import cut, windows
 from qjoule.model.coefficients import Coefficients
-from qjoule.model.energy import Cause, Readings, Series, WindowEnergy, window_energy
+from qjoule.model.energy import Cause, Readings, Series, WindowEnergy
+from qjoule.model.reading_windows import window_energy
 from qjoule.model.slow import SlowCounterState, add_slow, coarse, first_parts
 from qjoule.model.windows import SegmentWindows
 

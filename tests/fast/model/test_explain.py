@@ -1,18 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The explanation of a row: what it says is what was computed, to the nJ."""
+"""The explanation of a row adds up to the row's energy, to the nJ."""
 
 from __future__ import annotations
 
 import re
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner, Result
 from hypothesis import given
 from hypothesis import strategies as st
 
 import model_cases
+from cli_runner import invoke
 from model_cases import Case, cases
 from qjoule.commands.attribute import command
 from qjoule.engine.accounts import divided
@@ -70,8 +71,7 @@ def test_nothing_that_becomes_known_widens_an_interval(case: Case, group: int, r
         assert left_nj <= explanation.half_nj * (1 + 1e-6) + 1
 
 
-def run(*arguments: object) -> Result:
-    return CliRunner().invoke(command, [str(argument) for argument in arguments])
+run = partial(invoke, command)
 
 
 @pytest.mark.parametrize("idle", ["separate", "even", "proportional"])

@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from qjoule.engine.accounts import ClassKeys
+from qjoule.engine.class_keys import ClassKeys
 from qjoule.model.assemble import by_server
 from qjoule.model.labels import (
     KERNEL,

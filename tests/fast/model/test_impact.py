@@ -5,22 +5,21 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import math
 import os
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from click.testing import CliRunner, Result
 from hypothesis import given
 from hypothesis import strategies as st
 
 import attribute_trace as hand
+from cli_runner import invoke, printed_json
 from qjoule.commands.attribute import command
 from qjoule.errors import QjouleError, UsageError
 from qjoule.model.impact import (
@@ -40,13 +39,8 @@ HOUR_NS = 3_600 * 10**9
 ALL = ("--price", "0.30/kWh:EUR", "--carbon", "380", "--pue", "1.3", "--embodied", "36/h")
 
 
-def run(*arguments: object) -> Result:
-    return CliRunner().invoke(command, [str(argument) for argument in arguments])
-
-
-def document(*arguments: object) -> dict[str, Any]:
-    parsed: dict[str, Any] = json.loads(run(*arguments, "--format", "json").output)
-    return parsed
+run = partial(invoke, command)
+document = partial(printed_json, command, "--format", "json")
 
 
 def error(*arguments: object) -> str:

@@ -18,11 +18,12 @@ from power_cases import FACTORS, IDLE_W, WINDOW_NS, Known, calibrated, known, wi
 from qjoule.engine.explain import totals
 from qjoule.model.account import Account, AccountSettings
 from qjoule.model.arrays import EFFECTS, F64, LONG_TAILS_NS, real_sums
-from qjoule.model.coefficients import Coefficients, IdleTable
+from qjoule.model.coefficients import Coefficients
 from qjoule.model.energy import Cause
 from qjoule.model.explain import RowWatch
 from qjoule.model.findings import model_info
 from qjoule.model.fit.averaged import Average, Prior, averaged
+from qjoule.model.idle_table import IdleTable
 from qjoule.model.interval import Z95
 from qjoule.model.ledger import Ledger
 

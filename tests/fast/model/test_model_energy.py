@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 from power_cases import WINDOW_NS, Known, calibrated, known, learned, with_energy
 from qjoule.engine.accounts import idle_table
 from qjoule.model.arrays import EFFECTS, F64, real_sums
-from qjoule.model.coefficients import IdleTable
-from qjoule.model.energy import Cause, Readings, Series, WindowEnergy, window_energy
+from qjoule.model.energy import Cause, Readings, Series, WindowEnergy
+from qjoule.model.idle_table import IdleTable
 from qjoule.model.ledger import Ledger
+from qjoule.model.reading_windows import window_energy
 from qjoule.trace.meta import EnergyInfo, IdleState, Meta
 
 MS = 1_000_000

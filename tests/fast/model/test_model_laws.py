@@ -17,7 +17,8 @@ import model_cases
 from model_cases import Case, cases
 from power_cases import FACTORS, calibrated, known
 from qjoule.engine.live import from_aggregates
-from qjoule.engine.live_groups import LiveGroups, LiveNames, identities
+from qjoule.engine.live_groups import LiveGroups
+from qjoule.engine.live_owners import LiveNames, identities
 from qjoule.model import assemble, latency
 from qjoule.model.arrays import EFFECTS, F64, LostTime
 from qjoule.model.coefficients import IDLE_POLICIES, THETA, Coefficients
@@ -29,6 +30,7 @@ from qjoule.model.fit.rows import thinned
 from qjoule.model.fit.solo import narrowed, noise_of
 from qjoule.model.labels import GroupLabel, process
 from qjoule.model.ledger import Ledger
+from qjoule.model.provenance import Provenance
 from qjoule.model.result import PARTS, Attribution, Row, TraceInfo
 from qjoule.reporters.json_report import to_json
 
@@ -41,7 +43,7 @@ INFO = TraceInfo("host", "6.1", "cpu", "", 1.0, True, {})
 
 
 def result(ledger: Ledger) -> Attribution:
-    about = assemble.Provenance(INFO, "replay", "simulated")
+    about = Provenance(INFO, "replay", "simulated")
     return assemble.attribution(ledger, LABELS, latency.CallStats.none(GROUPS), about)
 
 

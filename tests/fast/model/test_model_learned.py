@@ -26,6 +26,7 @@ from qjoule.model.energy import Cause, Series
 from qjoule.model.labels import GroupLabel
 from qjoule.model.ledger import Ledger
 from qjoule.model.nonnegative import solve_nonnegative
+from qjoule.model.provenance import Provenance
 from qjoule.model.result import TraceInfo
 from qjoule.model.zones import left_out
 from qjoule.reporters.json_report import to_json
@@ -71,7 +72,7 @@ def reported(ledger: Ledger) -> tuple[dict[str, Any], str]:
         for g in range(ledger.groups)
     ]
     info = TraceInfo("db1", "kernel", "cpu", "2026-11-21T00:00:00Z", 30.0, True, {})
-    about = assemble.Provenance(info, "powercap", "measured")
+    about = Provenance(info, "powercap", "measured")
     calls = latency.CallStats.none(ledger.groups)
     attribution = assemble.attribution(ledger, labels, calls, about)
     table = " ".join(render(attribution, width=200).split())

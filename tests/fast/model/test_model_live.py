@@ -16,7 +16,8 @@ from model_cases import energy, machine
 from qjoule.contract import AGGREGATE, SHAPE_OTHER, OwnerKind
 from qjoule.engine.attribute import attribute
 from qjoule.engine.live import from_aggregates
-from qjoule.engine.live_groups import PER_SERVER, LiveGroups, LiveNames, identities
+from qjoule.engine.live_groups import PER_SERVER, LiveGroups
+from qjoule.engine.live_owners import LiveNames, identities
 from qjoule.live.options import LiveOptions
 from qjoule.live.sources import StreamSource
 from qjoule.metrics.interval import Query, Shape, interval_of
@@ -25,7 +26,7 @@ from qjoule.model.arrays import Anomalies, Entries, Machine, WindowBatch
 from qjoule.model.power_model import PowerModel
 from qjoule.snapshots import Controls
 from qjoule.stream.blocks import Stream
-from qjoule.stream.ingest import record
+from qjoule.stream.record import record
 from qjoule.trace.meta import Meta, Server
 from qjoule.trace.reader import Trace
 from qjoule.trace.writer import TraceWriter

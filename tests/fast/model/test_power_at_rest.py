@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 import model_cases
 from model_cases import Case
 from power_cases import FACTORS, IDLE_W, Known, calibrated, known, with_energy
-from qjoule.engine.accounts import ClassKeys
+from qjoule.engine.class_keys import ClassKeys
 from qjoule.engine.memory_adapter import MemoryAdapter
 from qjoule.model.arrays import EFFECTS, Entries, WindowBatch
 from qjoule.model.batches import cut
@@ -87,7 +87,7 @@ def rest_w(ledger: Ledger) -> float:
 def test_a_trickle_on_an_idle_machine_costs_no_more_than_a_core_can_draw(
     windows: int, length_ms: int
 ) -> None:
-    """A thousandth of the time, in every window. No window tells its power from that at rest."""
+    """A statement runs for a thousandth of each window: its power cannot be separated from rest."""
     length = length_ms * MS
     ran = length // 1000
     rows = [(n * length + MS, n * length + MS + ran, 0, 0) for n in range(windows)]

@@ -9,17 +9,18 @@ import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner, Result
 from hypothesis import given
 from hypothesis import strategies as st
 
 import attribute_trace as hand
 import model_cases
+from cli_runner import invoke
 from model_cases import Case, cases
 from qjoule.commands.attribute import command
 from qjoule.errors import UsageError
@@ -29,6 +30,7 @@ from qjoule.model.arrays import F64
 from qjoule.model.coefficients import IDLE_POLICIES, IdlePolicy
 from qjoule.model.combine_results import combine_results
 from qjoule.model.labels import GroupLabel, background, process
+from qjoule.model.provenance import Provenance
 from qjoule.model.result import PARTS, Attribution, Row, TraceInfo, TracePart
 from qjoule.model.run_ratios import log_ratios
 from qjoule.trace.meta import DomainInfo, EnergyInfo, Server
@@ -57,8 +59,7 @@ def written(tmp_path: Path) -> Callable[..., Path]:
     return write
 
 
-def run(*arguments: object) -> Result:
-    return CliRunner().invoke(command, [str(argument) for argument in arguments])
+run = partial(invoke, command)
 
 
 def document(*arguments: object) -> dict[str, Any]:
@@ -120,7 +121,7 @@ def of(parts: Sequence[TracePart], row: Row) -> list[Row]:
 def drawn_part(number: int, case: Case, host: str) -> TracePart:
     """One trace of a drawn machine."""
     info = TraceInfo(host, "6.1", "cpu", "", 1.0, True, {"query": number})
-    about = assemble.Provenance(info, "replay", "simulated", by=("tag:trace",))
+    about = Provenance(info, "replay", "simulated", by=("tag:trace",))
     ledger = model_cases.run(case).ledger
     stats = latency.CallStats.none(len(LABELS))
     stats.calls[:] = number + 1

@@ -21,6 +21,7 @@ from qjoule.model.group_errors import GroupErrors
 from qjoule.model.labels import GroupLabel, process
 from qjoule.model.ledger import Ledger
 from qjoule.model.power_model import PowerModel
+from qjoule.model.provenance import Provenance
 from qjoule.model.result import OWNERS, Attribution, TraceInfo, TracePart
 from qjoule.model.sensitivity import Sensitivity
 from qjoule.model.shares import Shares, shares_of
@@ -39,7 +40,7 @@ def shares(ledger: Ledger, record_loss: float = 0.0) -> Shares | None:
 def result(case: Case, *, refit: bool = False, grade: str = "simulated") -> Attribution:
     ledger = model_cases.run(case, refit=refit).ledger
     info = TraceInfo("db1", "6.1", "cpu", "", 1.0, True, {})
-    about = assemble.Provenance(info, "replay", grade, record_loss=0.01)
+    about = Provenance(info, "replay", grade, record_loss=0.01)
     stats = latency.CallStats.none(len(LABELS))
     stats.calls[:] = 1
     return assemble.attribution(ledger, LABELS, stats, about)

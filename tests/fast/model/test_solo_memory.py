@@ -11,7 +11,8 @@ import pytest
 
 import model_cases
 from model_cases import Case
-from qjoule.engine.accounts import ClassKeys, divided
+from qjoule.engine.accounts import divided
+from qjoule.engine.class_keys import ClassKeys
 from qjoule.engine.memory_adapter import MemoryAdapter
 from qjoule.model.coefficients import Coefficients
 from qjoule.model.fit.cells import Cell, Conditions
@@ -42,7 +43,7 @@ def day(
     bounds = [n * S for n in range(61)]
     watts = REST_W + (SHARED_W if programs else 0.0) + more * sum(OWN_W[p] for p in programs)
     asleep = [] if asleep_w is None else [asleep_w]
-    made = model_cases.energy(
+    energies = model_cases.energy(
         bounds,
         {(n, "package"): [round(one * S)] * 60 for n, one in enumerate([watts, *asleep])},
     )
@@ -51,7 +52,7 @@ def day(
     counts = np.tile(np.array([150, 200, 1], np.uint64) * np.uint64(S), (len(rows), 1))
     segments = replace(segments, counters=counts, valid=np.ones(counts.shape, bool))
     machine = model_cases.machine(0, 0, 0, 0, *[1] * len(asleep))
-    case = Case(machine, made, segments, (), Coefficients(), "separate")
+    case = Case(machine, energies, segments, (), Coefficients(), "separate")
     when_s = 1.7e9 + 600.0 * number
     now = Now(when_s, Conditions())
     memory = MemoryAdapter(cells, ClassKeys(LABELS, {}), number, now, round(when_s * 1e9))

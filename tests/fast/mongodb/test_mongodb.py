@@ -27,8 +27,9 @@ from qjoule.servers.candidate import Candidate
 from qjoule.servers.decoding import fingerprint
 from qjoule.servers.elf import open_executable
 from qjoule.servers.ferretdb import encryption as ferretdb_encryption
-from qjoule.servers.mongodb import shapes as inflate
-from qjoule.servers.mongodb.shapes import inflated, mongodb_shape
+from qjoule.servers.mongodb import inflate
+from qjoule.servers.mongodb.inflate import inflated
+from qjoule.servers.mongodb.shapes import mongodb_shape
 from qjoule.servers.mongodb.support import SIGNATURES, Role, boundary_functions
 from qjoule.servers.mongodb.wire import hello
 from qjoule.servers.support import Settings

@@ -26,8 +26,9 @@ from fuzz.mongodb_library import (
 )
 from qjoule.servers import registry
 from qjoule.servers.decoding import fingerprint
+from qjoule.servers.mongodb.inflate import inflated
 from qjoule.servers.mongodb.message import BODY_BYTES, VALUE_KEYS
-from qjoule.servers.mongodb.shapes import inflated, mongodb_shape
+from qjoule.servers.mongodb.shapes import mongodb_shape
 from qjoule.shapes.safe_text import sanitise
 
 REQUEST = 41

@@ -154,7 +154,7 @@ def test_pieces_change_nothing(commands: list[Sent], sizes: list[int]) -> None:
 @pytest.mark.parametrize("end", [b"", b" ".ljust(70)], ids=["short", "long"])
 @pytest.mark.parametrize("text", [b'"a"', b"'\\'a'b'", b"a\xd7b", b"a\xa0b", b"\x7f1", b"'a' b"])
 def test_a_statement_is_hashed_by_its_sessions_rules(text: bytes, end: bytes) -> None:
-    """They are asked for only where they decide what a byte means."""
+    """The rules are looked up only where they decide what a byte means."""
     for rules in range(COUNTS[Lexis.BACKTICK].rules):
         connection = Connection(registry.kind_of("mysql"), READY)
         connection.follow(rules)

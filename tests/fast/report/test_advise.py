@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Advice on small traces: what it takes for each kind, what it is worth, and what is never said."""
+"""Advice on small traces: the conditions of each kind, its savings, and what it must not claim."""
 
 from __future__ import annotations
 

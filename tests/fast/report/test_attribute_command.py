@@ -6,13 +6,15 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
 import attribute_trace as hand
+from cli_runner import invoke
 from qjoule.commands import attribute as attribute_command
 from qjoule.commands import top as top_command
 from qjoule.engine.attribute import attribute
@@ -20,7 +22,7 @@ from qjoule.engine.keys import selection
 from qjoule.errors import QjouleError, UsageError
 from qjoule.live.replay import ReplaySource
 from qjoule.model.result import Row
-from qjoule.model.row_sums import bound_tags
+from qjoule.model.tag_values import bound_tags
 from qjoule.reporters.table import render
 from qjoule.snapshots import Controls
 from qjoule.trace.meta import EnergyInfo, Server
@@ -29,13 +31,12 @@ from qjoule.trace.reader import Trace
 TENANTS = 6
 
 
-def run(*arguments: object) -> Result:
-    return CliRunner().invoke(attribute_command.command, [str(word) for word in arguments])
+run = partial(invoke, attribute_command.command)
 
 
 def top(*arguments: object) -> Result:
     command_line = ["--replay", *arguments, "-b", "--json"]
-    return CliRunner().invoke(top_command.command, [str(word) for word in command_line])
+    return invoke(top_command.command, *command_line)
 
 
 @pytest.fixture

@@ -19,11 +19,11 @@ import attribute_trace as hand
 from qjoule.commands.attribute import command as attribute_command
 from qjoule.commands.compare import command
 from qjoule.errors import QjouleError, UsageError
+from qjoule.model.call_outcomes import Waits
 from qjoule.model.compared import ONE_RUN
 from qjoule.model.gate import Gate, exit_code, judge
 from qjoule.model.gpsup import Form, category, compare
 from qjoule.model.repeated import RunForms
-from qjoule.model.result import Waits
 from qjoule.model.run_ratios import log_ratios
 from simulated_runs import MADE_WITH, Workload, mispricing, says_different, write_runs
 from simulated_runs import compared as compared_runs

@@ -29,7 +29,7 @@ from qjoule.engine.accounts import throttled_note
 from qjoule.model.result import PARTS, Attribution, Row, ServerChange
 from qjoule.report.page_data import about
 from qjoule.reporters.json_report import document, run_forms, to_arrow, to_json
-from qjoule.reporters.live_pages import csv_lines, json_lines, screen_document
+from qjoule.reporters.live_export import csv_lines, json_lines, screen_document
 from qjoule.reporters.live_screen import compose
 from qjoule.reporters.live_state import ViewState
 from qjoule.reporters.result_columns import to_csv

@@ -7,6 +7,7 @@ import base64
 import hashlib
 import json
 import re
+from functools import partial
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,9 @@ from xml.etree import ElementTree
 
 import pandas as pd
 import pytest
-from click.testing import CliRunner, Result
 
 import attribute_trace as hand
+from cli_runner import invoke
 from qjoule.commands.report import command
 from qjoule.contract import QueryFlag
 from qjoule.errors import QjouleError, UsageError
@@ -58,8 +59,7 @@ class Parts(HTMLParser):
             self.style += data
 
 
-def run(*arguments: object) -> Result:
-    return CliRunner().invoke(command, [str(argument) for argument in arguments])
+run = partial(invoke, command)
 
 
 def written(tmp_path: Path, *arguments: object) -> tuple[str, dict[str, Any]]:

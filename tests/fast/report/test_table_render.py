@@ -35,7 +35,7 @@ from qjoule.reporters.provenance import footing
 from qjoule.reporters.result_columns import to_csv
 from qjoule.reporters.table import render
 from qjoule.snapshots import Snapshot
-from qjoule.trace.schema import CAUSES
+from qjoule.trace.vocabulary import CAUSES
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 J = 10**9

@@ -22,7 +22,8 @@ from qjoule.commands.attribute import command
 from qjoule.contract import QueryFlag
 from qjoule.engine.attribute import attribute
 from qjoule.model.assemble import with_waiting
-from qjoule.model.result import Attribution, Waits
+from qjoule.model.call_outcomes import Waits
+from qjoule.model.result import Attribution
 from qjoule.model.row_sums import added
 from qjoule.reporters.json_report import to_arrow, to_json
 from qjoule.reporters.result_columns import to_csv

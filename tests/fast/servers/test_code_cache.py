@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a JVM has compiled, as its memory tells it: right, changing, and made by an attacker."""
+"""A JVM's compiled code, read from its memory: valid, changing, and made by an attacker."""
 
 from __future__ import annotations
 

@@ -14,11 +14,12 @@ from click.testing import CliRunner, Result
 from qjoule.commands import doctor, doctor_traffic
 from qjoule.contract import AttachMode
 from qjoule.machine.facts import Check
+from qjoule.servers.attach_plan import PlannedServer
 from qjoule.servers.choice import Choice, KernelFacts
 from qjoule.servers.discovery import Discovery
-from qjoule.servers.plan import PlannedServer, build_plan
+from qjoule.servers.plan import build_plan
 from qjoule.servers.types import Fact, Restart, Server
-from qjoule.session.tracing import Traffic
+from qjoule.session.traffic import Traffic
 from servers.fake_proc import examined
 from servers.toy_elf import MARIADB_10_11, toy_server
 

@@ -10,8 +10,8 @@ import pytest
 
 from qjoule.servers.choice import KernelFacts
 from qjoule.servers.discovery import find_servers
-from qjoule.servers.examine import DirectHost
 from qjoule.servers.generic import by_thread_instead, find_generic
+from qjoule.servers.hosts import DirectHost
 from qjoule.servers.plan import build_plan
 from qjoule.servers.types import Server
 from servers.fake_proc import FakeProc
@@ -19,11 +19,6 @@ from servers.toy_elf import MYSQL_8, toy_server
 
 KERNEL = KernelFacts(reads=True, sends=True, uprobes=True)
 ITSELF = 999_999
-
-
-@pytest.fixture
-def fake(tmp_path: Path) -> FakeProc:
-    return FakeProc(tmp_path)
 
 
 @pytest.fixture

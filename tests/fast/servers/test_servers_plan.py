@@ -18,10 +18,11 @@ from qjoule.errors import QjouleError
 from qjoule.machine.kernel import read_kernel_facts
 from qjoule.root_part.host import with_handles
 from qjoule.root_part.protocol import Kind
+from qjoule.servers.attach_plan import AttachPlan, PlannedServer
 from qjoule.servers.choice import KernelFacts, with_hidden
 from qjoule.servers.elf import open_executable
 from qjoule.servers.mysql.support import CHILDREN, CLIENTS, DATABASES, LOGS, Role
-from qjoule.servers.plan import SERVERS_MAX, AttachPlan, PlannedServer, build_plan
+from qjoule.servers.plan import SERVERS_MAX, build_plan
 from qjoule.servers.processes import Owner, Trust
 from qjoule.servers.registered import choose_attach_mode
 from qjoule.servers.types import Examined, Fact, Server

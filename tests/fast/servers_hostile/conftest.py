@@ -24,11 +24,6 @@ TOYS = {
 }
 
 
-@pytest.fixture
-def fake(tmp_path: Path) -> FakeProc:
-    return FakeProc(tmp_path)
-
-
 @pytest.fixture(scope="session")
 def toys(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Executables that look like servers, by name."""

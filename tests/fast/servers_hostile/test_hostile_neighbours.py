@@ -14,8 +14,9 @@ from qjoule.servers.access import FileIdentity
 from qjoule.servers.choice import KernelFacts
 from qjoule.servers.direct_access import DirectAccess
 from qjoule.servers.discovery import discover
-from qjoule.servers.examine import Listed, examine
+from qjoule.servers.examine import examine
 from qjoule.servers.generic import find_generic
+from qjoule.servers.hosts import Listed
 from qjoule.servers.plan import SERVERS_MAX, build_plan
 from qjoule.servers.processes import EXAMINED_MAX, Owner, Process, Trust, owner_of
 from qjoule.servers.resolution import Resolution

@@ -31,8 +31,8 @@ from qjoule.servers.types import Examined, Fact, Server
 from qjoule.shapes.shape import OtherId, certain
 from qjoule.stream.blocks import Stream
 from qjoule.stream.context import StreamContext
-from qjoule.stream.ingest import record
 from qjoule.stream.names import Names
+from qjoule.stream.record import record
 from qjoule.trace import Trace
 from qjoule.trace.writer import TraceWriter
 

@@ -303,7 +303,7 @@ def test_text_in_utf_16_shows_nothing(value: str, number: int) -> None:
 
 
 def test_few_bytes_are_read_by_a_sessions_rules() -> None:
-    """Without these in a statement, no rules are asked for: mysql_follows_rules()."""
+    """Only statements with these depend on the session's rules: mysql_follows_rules()."""
     lexis = Lexis.BACKTICK
     classes = [
         {class_by_rules(lexis, rules, byte) for rules in range(COUNTS[lexis].rules)}

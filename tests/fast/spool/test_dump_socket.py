@@ -15,7 +15,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -28,6 +28,7 @@ from qjoule.spool import dump_socket as dumping
 from qjoule.spool.dump_socket import DumpSocket, ask_for_save
 from qjoule.spool.files import RingFiles
 from qjoule.stream.blocks import Stream, encode_block
+from waiting import in_background
 
 QJOULE = str(Path(sys.executable).parent / "qjoule")
 
@@ -40,21 +41,14 @@ def _listening(trace: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RingTra
         (trace / "meta.json").write_text(ring.capture.meta.to_json())
         monkeypatch.chdir(trace)
         listening = DumpSocket(Path(), ring.recorder)
-        ended = threading.Event()
 
-        def look() -> None:
-            while not ended.wait(0.02):
+        def process(stop: threading.Event) -> None:
+            while not stop.wait(0.02):
                 ring.recorder.process_requests(ring.capture.now)
 
-        looking = threading.Thread(target=look)
-        looking.start()
-        listening.start()
-        try:
+        with closing(listening), in_background(process):
+            listening.start()
             yield ring
-        finally:
-            ended.set()
-            looking.join()
-            listening.close()
 
 
 def _dump(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
@@ -195,14 +189,14 @@ class _Judged:
 
     def __init__(self, ring: RingTrace, *, shapes: bool, query_j: float | None) -> None:
         self.found: list[tuple[str, str]] = []
-        self.said: list[str] = []
+        self.messages: list[str] = []
         self.judge = Judge(
             ring.trace,
             shapes=shapes,
             query_j=query_j,
             patience_s=KEEP_S / 2,
             on_find=lambda why, what: self.found.append((why, what)),
-            say=self.said.append,
+            say=self.messages.append,
         )
         ring.capture.whole = self._add
         self.judge.start()
@@ -229,7 +223,7 @@ def test_a_shape_that_leaves_its_own_interval(tmp_path: Path, factor: int) -> No
         judged = _Judged(ring, shapes=True, query_j=None)
         ring.feed(stream)
         judged.judge.close()
-    assert judged.said == []
+    assert judged.messages == []
     assert judged.judge.left_out == 0
     if factor == 1:
         assert judged.found == []
@@ -240,7 +234,7 @@ def test_a_shape_that_leaves_its_own_interval(tmp_path: Path, factor: int) -> No
 
 
 def test_a_query_over_several_segments_counts_as_a_whole(tmp_path: Path) -> None:
-    """Its energy is added up; it is told once, with its text, when it has ended."""
+    """Its energy is summed over segments; it is reported once, with its text, when it ends."""
     begin, end = 100, 230  # windows: from 2 s to 4.6 s
     pieces = _traffic(9.0)[:-1]
     serving = {"query": 900_001, "pid": 107, "tgid": 100, "server": 1, "owner_kind": 1}
@@ -262,7 +256,7 @@ def test_a_query_over_several_segments_counts_as_a_whole(tmp_path: Path) -> None
         judged = _Judged(ring, shapes=False, query_j=whole_j / 2)
         ring.feed(_with_energy(pieces, range(0), 1))
         judged.judge.close()
-    assert judged.said == []
+    assert judged.messages == []
     ((why, what),) = judged.found
     assert why == "query"
     assert "select xxx" in what

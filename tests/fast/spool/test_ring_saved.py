@@ -31,7 +31,8 @@ from qjoule.spool.frames import SpoolReader, StoredFrame, stored_frame
 from qjoule.spool.names import Counted, NamesReader
 from qjoule.spool.recorder import Bounds
 from qjoule.spool.save import Saved, left_behind, save
-from qjoule.trace.meta import Change, Part, parse_meta
+from qjoule.trace.meta import Change, Part
+from qjoule.trace.meta_file import parse_meta
 from qjoule.trace.reader import Trace
 
 S = 1_000_000_000

@@ -34,7 +34,7 @@ from qjoule.spool.convert import convert
 from qjoule.spool.files import CONVERTING, FOLDER, is_captured, names_of, spool_of
 from qjoule.stream.blocks import Stream
 from qjoule.stream.context import StreamContext
-from qjoule.stream.ingest import record
+from qjoule.stream.record import record
 from qjoule.trace.reader import Trace
 from qjoule.trace.schema import TABLES
 from qjoule.trace.writer import TraceWriter
@@ -217,7 +217,7 @@ def test_a_command_that_is_ended_leaves_no_process_and_the_whole_capture(
     # It may be done before a test on a busy machine has seen its processes: then, too, it stays.
     command_line = [*QJOULE, "convert", "--keep", "--jobs", "2", str(tmp_path / "large")]
     with subprocess.Popen(command_line, stderr=subprocess.PIPE) as command:
-        # psutil looks at all processes of the machine: in that time they may have come and gone.
+        # psutil lists all processes of the machine, which may end meanwhile.
         listed = Path(f"/proc/{command.pid}/task/{command.pid}/children")
         deadline = time.monotonic() + 60
         while not (pids := listed.read_text().split()):

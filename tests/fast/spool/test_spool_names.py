@@ -31,7 +31,7 @@ from qjoule.spool.names import (
     Untraced,
 )
 from qjoule.spool.ring_names import LiveNameTable
-from qjoule.stream.client_reports import Tagged
+from qjoule.stream.client_tags import Tagged
 from qjoule.stream.names import ReportedQueryId, StatementShape
 from qjoule.stream.session_updates import SessionUpdate
 from qjoule.tags.kept_calls import KeptCall

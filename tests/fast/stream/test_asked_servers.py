@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Texts and names that servers are asked for take their places in the stream."""
+"""Texts and names that qjoule queries from servers take their places in the stream."""
 
 from __future__ import annotations
 
@@ -15,16 +15,9 @@ from qjoule.servers.client import NamedConnection, NamesBefore, TextsById
 from qjoule.servers.mongodb.client import named_connections as operations_named
 from qjoule.servers.redis.client import named_connections as clients_named
 from qjoule.servers.registry import dialect
-from qjoule.stream.before_tracing import (
-    OFTEN,
-    PAUSE_NS,
-    WAIT_NS,
-    NamedStream,
-    Names,
-    PreparedTextStream,
-    StatementText,
-)
+from qjoule.stream.before_tracing import OFTEN, PAUSE_NS, NamedStream, Names
 from qjoule.stream.blocks import Stream
+from qjoule.stream.prepared_texts import WAIT_NS, PreparedTextStream, StatementText
 
 IDS, CQL, BATCHES, SQL = (dialect(name) for name in ("cql-id", "cql", "cql-batch", "mysql"))
 BY_ID = TextsById(

@@ -34,7 +34,8 @@ from qjoule.snapshots import Controls
 from qjoule.stream.block_reader import Losses
 from qjoule.stream.blocks import MAX_PAYLOAD_BYTES, Stream, encode_block
 from qjoule.stream.ingest import Ingest, Tables
-from qjoule.trace.meta import Meta, parse_meta
+from qjoule.trace.meta import Meta
+from qjoule.trace.meta_file import parse_meta
 from qjoule.trace.schema import TABLES
 
 T0 = ft.BEGIN_NS

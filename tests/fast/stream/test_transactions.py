@@ -27,10 +27,10 @@ from qjoule.contract import (
 )
 from qjoule.servers import registry
 from qjoule.servers.decoding import fingerprint
-from qjoule.stream import client_reports, transactions
+from qjoule.stream import client_tags, transactions
 from qjoule.stream import statements as module
 from qjoule.stream.blocks import Frame
-from qjoule.stream.client_reports import ClientTags
+from qjoule.stream.client_tags import ClientTags
 from qjoule.stream.statements import Statements
 from qjoule.stream.transactions import BEFORE, Transactions
 from qjoule.tags.definitions import Tags
@@ -309,8 +309,8 @@ def test_a_statements_tags_take_precedence_over_its_connections() -> None:
 
 @pytest.mark.parametrize("is_single", [True, False])
 def test_remembered_tags_are_bounded(is_single: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client_reports, "MAX_QUERIES", 3)
-    monkeypatch.setattr(client_reports, "MAX_HASHES", 3)
+    monkeypatch.setattr(client_tags, "MAX_QUERIES", 3)
+    monkeypatch.setattr(client_tags, "MAX_HASHES", 3)
     client, used = ClientTags(), ClientTags()
     for number in range(1, 11):
         client.add(number, b"n='a'", SQL_TAGS, single=is_single)

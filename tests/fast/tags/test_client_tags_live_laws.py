@@ -22,7 +22,8 @@ from qjoule.contract import SessionEvent as Event
 from qjoule.engine import live_groups
 from qjoule.engine.attribute import attribute
 from qjoule.engine.keys import selection
-from qjoule.engine.live_groups import NOT_BY_TAG, PER_SERVER, LiveNames, per_tag
+from qjoule.engine.live_groups import NOT_BY_TAG, PER_SERVER, per_tag
+from qjoule.engine.live_owners import LiveNames
 from qjoule.live.options import LiveOptions
 from qjoule.live.sources import StreamSource
 from qjoule.metrics.interval import Tagged, tagged_of
@@ -31,7 +32,7 @@ from qjoule.model.result import Attribution
 from qjoule.servers import registry
 from qjoule.snapshots import Controls, Snapshot
 from qjoule.stream.blocks import Stream
-from qjoule.stream.ingest import record
+from qjoule.stream.record import record
 from qjoule.trace.meta import Meta, Server
 from qjoule.trace.reader import Trace
 from qjoule.trace.writer import TraceWriter

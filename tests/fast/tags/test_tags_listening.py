@@ -27,7 +27,7 @@ from other_user import NOBODY, other_user
 from qjoule.errors import QjouleError
 from qjoule.session.tracing import holder
 from qjoule.tags import tagging
-from qjoule.tags.connections import is_local
+from qjoule.tags.addresses import is_local
 from qjoule.tags.definitions import MAX_DEFINITIONS, Definitions
 from qjoule.tags.listening import listen_at
 from qjoule.tags.ring import PATIENCE_NS, NotARing, RingReader

@@ -27,7 +27,7 @@ from qjoule.live.replay import ReplaySource
 from qjoule.live.tagged_sums import CallSums, Keys
 from qjoule.model.result import Attribution
 from qjoule.reporters.json_report import to_json, write_parquet
-from qjoule.reporters.live_pages import csv_lines, json_lines
+from qjoule.reporters.live_export import csv_lines, json_lines
 from qjoule.reporters.live_screen import compose
 from qjoule.reporters.live_state import ViewState
 from qjoule.reporters.live_view import Canvas, LiveView
@@ -35,7 +35,8 @@ from qjoule.reporters.result_columns import to_csv
 from qjoule.reporters.table import render
 from qjoule.shapes.safe_text import sanitise
 from qjoule.snapshots import Controls, Snapshot
-from qjoule.tags.connections import Addresses, is_same_network
+from qjoule.tags.addresses import Addresses
+from qjoule.tags.connections import is_same_network
 from qjoule.tags.definitions import Connection
 from qjoule.tags.reported_calls import Call
 from qjoule.tags.tagging import TagSource

@@ -24,17 +24,18 @@ from qjoule.contract import BLOCK, BLOCK_MAGIC, Block
 from qjoule.errors import QjouleError
 from qjoule.stream.blocks import Stream
 from qjoule.stream.context import StreamContext
-from qjoule.stream.ingest import Ingest, Tables, record
+from qjoule.stream.ingest import Ingest, Tables
+from qjoule.stream.record import record
 from qjoule.trace import Trace
 from qjoule.trace.meta import Meta
-from qjoule.trace.schema import (
+from qjoule.trace.schema import TABLES
+from qjoule.trace.vocabulary import (
     ATTACH_MODES,
     CAUSES,
     COMMANDS,
     OWNER_KINDS,
     SESSION_EVENTS,
     STATUSES,
-    TABLES,
 )
 from qjoule.trace.writer import TraceWriter
 

@@ -17,10 +17,13 @@ import fake_tracer as ft
 from qjoule.errors import QjouleError
 from qjoule.lazy_import import pq
 from qjoule.stream.blocks import Stream
-from qjoule.stream.ingest import Ingest, record
+from qjoule.stream.ingest import Ingest
+from qjoule.stream.record import record
 from qjoule.trace import Meta, Trace
-from qjoule.trace.schema import FORMAT_VERSION, MORE, TABLES, VERSION_KEY
-from qjoule.trace.writer import TraceWriter, merge_all
+from qjoule.trace.merging import merge_all
+from qjoule.trace.schema import MORE, TABLES
+from qjoule.trace.vocabulary import FORMAT_VERSION, VERSION_KEY
+from qjoule.trace.writer import TraceWriter
 
 
 def write(path: Path, stream: bytes) -> Meta:

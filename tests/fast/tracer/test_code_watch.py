@@ -96,15 +96,19 @@ def test_a_jvm_that_ends_keeps_its_last_list(tmp_path: Path) -> None:
 def connected(monkeypatch: pytest.MonkeyPatch) -> tuple[CodeWatch, socket.socket]:
     """One, and the end of its process."""
     monkeypatch.setattr(compiled_code, "_WAIT_S", 0.5)
-    found = CodeWatch.__new__(CodeWatch)
-    found._modules, found.problem, found._pending = frozenset({MODULE}), "", None
-    found._connection, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    return found, theirs
+    watched_code = CodeWatch.__new__(CodeWatch)
+    watched_code._modules, watched_code.problem, watched_code._pending = (
+        frozenset({MODULE}),
+        "",
+        None,
+    )
+    watched_code._connection, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    return watched_code, theirs
 
 
 def watch(messages: Sequence[bytes], monkeypatch: pytest.MonkeyPatch) -> CodeWatch:
-    """One whose process says this when it is asked for names."""
-    found, theirs = connected(monkeypatch)
+    """A naming process that gives this answer."""
+    watched_code, theirs = connected(monkeypatch)
 
     def serve() -> None:
         with theirs:
@@ -115,7 +119,7 @@ def watch(messages: Sequence[bytes], monkeypatch: pytest.MonkeyPatch) -> CodeWat
                 theirs.recv(9)
 
     threading.Thread(target=serve, daemon=True).start()
-    return found
+    return watched_code
 
 
 def row(number: int, name: str, module: int = MODULE) -> bytes:
@@ -127,30 +131,30 @@ def test_names_of_a_strangers_process_are_one_line_and_of_its_modules(
 ) -> None:
     messages = [row(1, "a.b"), row(2, "x\x1b[31m\n"), row(3, "c", 9), row(4, "y" * 300), b"end"]
     watched = watch(messages, monkeypatch)
-    found = [(one.offset, one.name) for one in watched.unchanged()]
+    compiled = [(code.offset, code.name) for code in watched.unchanged()]
     watched._connection.close()
-    assert [number for number, _ in found] == [1, 2, 4]
-    assert found[0][1] == "a.b"
-    assert found[1][1].isprintable()
-    assert found[2][1] == "y" * 200
+    assert [number for number, _ in compiled] == [1, 2, 4]
+    assert compiled[0][1] == "a.b"
+    assert compiled[1][1].isprintable()
+    assert compiled[2][1] == "y" * 200
 
 
 @pytest.mark.parametrize("messages", [[], [row(1, "a")], [b"x"], [row(1, "a"), row(2, "")]])
 def test_a_process_that_ends_or_says_nonsense_gives_no_names(
     messages: list[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = watch(messages, monkeypatch)
-    assert found.unchanged() == []
-    found._connection.close()
-    assert found.problem == "what they compiled could not be listed again"
+    watched_code = watch(messages, monkeypatch)
+    assert watched_code.unchanged() == []
+    watched_code._connection.close()
+    assert watched_code.problem == "what they compiled could not be listed again"
 
 
 def test_a_process_that_never_ends_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiled_code, "BLOBS_MAX", 3)
-    found = watch([row(number, "a") for number in range(9)], monkeypatch)
-    assert found.unchanged() == []
-    found._connection.close()
-    assert found.problem
+    watched_code = watch([row(number, "a") for number in range(9)], monkeypatch)
+    assert watched_code.unchanged() == []
+    watched_code._connection.close()
+    assert watched_code.problem
 
 
 def answering(

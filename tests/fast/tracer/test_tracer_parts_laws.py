@@ -183,7 +183,7 @@ PROGRAM = """
 #include <time.h>
 static int fake_clock(clockid_t, struct timespec *now);
 #define clock_gettime fake_clock
-#include "root/look.c"
+#include "root/bind.c"
 static long tenths = 12340;
 static int fake_clock(clockid_t id, struct timespec *now)
 {

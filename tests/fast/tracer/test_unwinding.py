@@ -147,7 +147,7 @@ def _plan(process: Waiting) -> tuple[list[Node], list[int]]:
 def test_nodes_of_a_plan_stand_before_the_functions_that_execute_them(
     order: tuple[int, ...],
 ) -> None:
-    """Two joins are told apart, and neighbours whose addresses are on the stack are no part."""
+    """Two joins are separate nodes; neighbours with addresses on the stack are not included."""
     with waiting(built() / "unwound", "0", "nodes") as process:
         nodes, shared = _plan(process)
         sample = process.sample([nodes[number] for number in order], shared)

@@ -20,8 +20,8 @@ import pytest
 
 from metrics_pages import total
 from qjoule.agent import handover
+from qjoule.agent.degradation import DegradationLevel
 from qjoule.agent.handover import Handover
-from qjoule.agent.restarts import DegradationLevel
 from qjoule.lazy_import import pc
 from qjoule.metrics.counters import Counters, Limits
 from qjoule.root_part.protocol import Account, Kind, Refused, ask

@@ -37,7 +37,7 @@ from qjoule.live.options import LiveOptions
 from qjoule.live.sources import StreamSource
 from qjoule.metrics.shared import Board
 from qjoule.model.batches import BLOCK_WINDOWS
-from qjoule.model.result import Waits
+from qjoule.model.call_outcomes import Waits
 from qjoule.snapshots import Controls
 from qjoule.stream.blocks import Stream, encode_block
 from qjoule.trace.meta import Meta, Server

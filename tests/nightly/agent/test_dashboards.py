@@ -28,7 +28,7 @@ from qjoule_studies.servers.prerequisites import Unavailable
 from qjoule_studies.servers.process import DatabaseServer, free_ports
 from servers.fetched import debian
 from tracing.agent import Agent, fingerprint_of
-from waiting import until
+from waiting import in_background, until
 
 pytestmark = pytest.mark.server
 
@@ -127,25 +127,13 @@ def texts(server: DatabaseServer, ends: threading.Event) -> None:
                 cursor.execute(f"{watched} /*tenant='{tenant}'*/")
 
 
-@contextmanager
-def load(server: DatabaseServer) -> Iterator[None]:
-    ends = threading.Event()
-    worker = threading.Thread(target=texts, args=(server, ends))
-    worker.start()
-    try:
-        yield
-    finally:
-        ends.set()
-        worker.join()
-
-
 @pytest.fixture(scope="module")
 def agent(mariadb: DatabaseServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Agent]:
     budget = '[budget]\ncpu = "50%"\n'  # so much is never used up
     directory = tmp_path_factory.mktemp("agent")
     running = Agent(directory, mariadb.pid, more=budget, tag="tenant")
     try:
-        with load(mariadb):
+        with in_background(lambda ends: texts(mariadb, ends)):
             running.until(
                 lambda samples: bool(fingerprint_of(samples, "select ? as")), "no statement"
             )

@@ -148,7 +148,7 @@ def test_every_request_has_what_its_driver_sends(cassandra: DatabaseServer, tmp_
 def test_every_request_has_its_own_call_s_tags(
     cassandra: DatabaseServer, tags_socket: Path, tmp_path: Path, options: tuple[str, ...]
 ) -> None:
-    """By a shim on this host: CQL's stream id tells the calls apart."""
+    """A shim on this host reports the calls; CQL's stream id distinguishes concurrent ones."""
     server = ("--pid", str(cassandra.pid), "--ring-mb", "64")
     with cassandra.connect() as client:
         day.set_up(client)

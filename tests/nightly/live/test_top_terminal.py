@@ -15,7 +15,7 @@ import pytest
 
 import fake_tracer
 from qjoule.stream.blocks import Stream
-from qjoule.stream.ingest import record
+from qjoule.stream.record import record
 from qjoule.trace.meta import Meta
 from qjoule.trace.writer import TraceWriter
 from tmux import Terminal

@@ -193,7 +193,7 @@ def test_other_versions(version: str, tmp_path: Path) -> None:
 
 # --------------------------------------------------------------------------------------------------
 #
-# A MongoDB is asked for the users and applications of sessions that were open before tracing.
+# Users and applications of sessions that were open before tracing: qjoule queries the server.
 #
 # The stand-in answers `$currentOp` as MongoDB's manual describes it; FerretDB has no such stage.
 

@@ -24,6 +24,7 @@ from tracing.live_top import live_top
 from tracing.mongodb_client import clients_gone
 from tracing.mysql_client import mysql_client
 from tracing.recording import Recorder, Run, at_once, attribute, qjoule, recording
+from waiting import in_background
 
 pytestmark = [pytest.mark.root, pytest.mark.server]
 
@@ -166,20 +167,13 @@ def test_every_connection_is_a_session(
 
 
 def test_requests_are_seen_where_there_are_some(redis: DatabaseServer) -> None:
-    stop = threading.Event()
-
-    def work() -> None:
+    def work(stop: threading.Event) -> None:
         with redis.connect() as client:
             while not stop.is_set():
                 client.get("doctor:1")
 
-    client = threading.Thread(target=work)
-    client.start()
-    try:
+    with in_background(work):
         done = qjoule("doctor", "--json")
-    finally:
-        stop.set()
-        client.join()
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
     traffic = document["traffic"]

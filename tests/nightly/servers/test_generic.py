@@ -152,7 +152,7 @@ def test_children_are_its_own_as_long_as_they_run_its_executable(tmp_path: Path)
 
 
 def test_a_restart_is_the_server_again_and_a_stranger_is_not(tmp_path: Path) -> None:
-    """All three are Python: the kernel side tells them apart by arguments, when they start.
+    """All three are Python programs: the kernel side distinguishes them by their arguments.
 
     The arguments are as long as a JVM's often are.
     """

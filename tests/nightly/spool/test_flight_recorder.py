@@ -89,7 +89,7 @@ def _wait_for(directory: Path, why: str, count: int = 1) -> Path:
 
 
 def test_the_last_seconds_of_a_longer_recording(mariadb: DatabaseServer, tmp_path: Path) -> None:
-    """Its calls are those that the server counted in the time that the part says it covers."""
+    """The part has the calls that the server counted in the part's time span."""
     with _holding(mariadb, tmp_path / "t") as recorder:
         counts = _work(mariadb, 3 * KEEP_S)
         part = _dump(str(tmp_path / "t"))

@@ -47,7 +47,7 @@ def _ran_ns(pid: int) -> int:
 
 
 def _load(client: Any, pid: int) -> tuple[dict[str, int], dict[str, int]]:
-    """Two endpoints alternate, with pauses, without which they could not be told apart.
+    """Two endpoints alternate, with pauses: without these, a regression could not separate them.
 
     Returns the calls of each, and the CPU time that the server used meanwhile.
     """

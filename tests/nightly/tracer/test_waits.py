@@ -262,7 +262,7 @@ def _run_delays(server: DatabaseServer, until_set: threading.Event) -> dict[int,
 def test_helpers_are_in_the_cpu_time_and_their_waits_are_thread_time(
     postgres: DatabaseServer, tmp_path: Path
 ) -> None:
-    """The leader only waits for its workers, and these for CPUs, as long as the kernel says too."""
+    """The leader waits only for its workers, and these for CPUs: as long as the kernel counts."""
     done, delays = threading.Event(), dict[int, int]()
     watch = threading.Thread(target=lambda: delays.update(_run_delays(postgres, done)))
     with closing(postgres.connect()) as connection, connection.cursor() as cursor:

@@ -4,24 +4,25 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager, closing
 
 from qjoule_studies.servers.process import DatabaseServer
+from waiting import in_background
 
 
 def _text(statement: str | Callable[[], str]) -> str:
     return statement if isinstance(statement, str) else statement()
 
 
-@contextmanager
-def busy(server: DatabaseServer, *statements: str | Callable[[], str]) -> Iterator[None]:
+def busy(
+    server: DatabaseServer, *statements: str | Callable[[], str]
+) -> AbstractContextManager[None]:
     """Executes the last statement over and over, after the others, while the block runs. A function
     is called for the statement each time.
     """
-    stop = threading.Event()
 
-    def work() -> None:
+    def work(stop: threading.Event) -> None:
         with closing(server.connect()) as connection, connection.cursor() as cursor:
             for statement in statements[:-1]:
                 cursor.execute(_text(statement))
@@ -29,10 +30,4 @@ def busy(server: DatabaseServer, *statements: str | Callable[[], str]) -> Iterat
                 cursor.execute(_text(statements[-1]))
                 cursor.fetchall()
 
-    thread = threading.Thread(target=work)
-    thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        thread.join()
+    return in_background(work)

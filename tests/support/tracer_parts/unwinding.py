@@ -130,7 +130,7 @@ class Waiting:
 
 @dataclass(frozen=True)
 class Place:
-    """What a sample says of its process, and `struct qj_mapped`."""
+    """A sample's process, and its mapped files (`struct qj_mapped`)."""
 
     tgid: int
     process_ns: int

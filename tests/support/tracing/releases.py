@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 
 from qjoule.machine.kernel import read_kernel_facts
+from qjoule.servers.attach_plan import PlannedServer
 from qjoule.servers.discovery import find_servers
 from qjoule.servers.elf import open_executable
-from qjoule.servers.plan import PlannedServer, build_plan
+from qjoule.servers.plan import build_plan
 from qjoule.servers.registered import documented
 from qjoule_studies.servers.process import DatabaseServer
 from servers.databases import or_skip

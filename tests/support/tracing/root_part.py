@@ -17,7 +17,7 @@ from pathlib import Path
 
 from qjoule.root_part.client import installed
 from qjoule.root_part.protocol import Kind, Opened, What, ask
-from qjoule.servers.plan import AttachPlan, PlannedServer
+from qjoule.servers.attach_plan import AttachPlan, PlannedServer
 
 ROOT_PART = Path(sys.executable).parent / "qjoule-root"
 PYTHON = "/usr/bin/python3"  #: that of the virtual environment may be readable only by root

@@ -25,7 +25,7 @@ import pytest
 
 from qjoule.contract import CONTRACT_VERSION, RECORDS, Block, Mode
 from qjoule.root_part.protocol import CODE_BYTES, Kind, Refused, Reply, ask
-from qjoule.servers.plan import AttachPlan
+from qjoule.servers.attach_plan import AttachPlan
 from qjoule.stream.blocks import Frame, Stream
 from tracing.root_part import ROOT_PART, RootPart, root_part, with_handles
 

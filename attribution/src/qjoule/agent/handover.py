@@ -14,11 +14,12 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from qjoule.agent.restarts import DegradationLevel, Restarts, Starts
+from qjoule.agent.degradation import DegradationLevel
+from qjoule.agent.restarts import Restarts, Starts
 from qjoule.contract import LATENCY_BUCKETS
 from qjoule.metrics.counters import Counters, Limits, OwnerSeries, QuerySeries
 from qjoule.metrics.interval import Amounts, Owner, Shape, Spent
-from qjoule.model.result import Outcomes, Waits
+from qjoule.model.call_outcomes import Outcomes, Waits
 from qjoule.shapes.shape import OtherId
 from qjoule.trace.durable import write_whole
 from qjoule.typed_json import read_as

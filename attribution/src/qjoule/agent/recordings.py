@@ -94,7 +94,7 @@ def _directories(where: Path, names: re.Pattern[str]) -> list[Path]:
     return []
 
 
-def made(directory: Path) -> Path:
+def create_directory(directory: Path) -> Path:
     """Creates the directory if needed. Raises `QjouleError`: it is not ours."""
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)

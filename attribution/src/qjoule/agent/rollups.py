@@ -19,7 +19,7 @@ from typing import Any
 from qjoule.agent.journal import Described, Journal, Outcome, Retention
 from qjoule.agent.minute import Minute
 from qjoule.metrics.counters import Counters
-from qjoule.metrics.exposition import Family, Sample, plain
+from qjoule.metrics.exposition import Family, Sample, unlabelled_gauge
 from qjoule.metrics.interval import Interval, Query, Tagged
 from qjoule.trace.meta import Server
 
@@ -103,7 +103,7 @@ class Rollups:
 
     def families(self) -> Iterator[Family]:
         store = self._outcome
-        yield plain("qjoule_store_bytes", "Size of the rollups.", store.bytes, "bytes")
+        yield unlabelled_gauge("qjoule_store_bytes", "Size of the rollups.", store.bytes, "bytes")
         for name, about, value in (
             ("qjoule_store_minutes", "Minutes that were written.", store.written),
             ("qjoule_store_failed_writes", "Minutes that could not be written.", store.failures),

@@ -13,20 +13,21 @@ from qjoule import __version__
 from qjoule.agent import handover
 from qjoule.agent.config import Config
 from qjoule.agent.cost import CostMeter, process_families
+from qjoule.agent.degradation import LEVELS, Controller
 from qjoule.agent.handover import Handover
 from qjoule.agent.journal import Retention
 from qjoule.agent.minute import sample_rows
 from qjoule.agent.notify import Manager
 from qjoule.agent.recent_queries import RecentQueries
 from qjoule.agent.recordings import FlightRecorder
-from qjoule.agent.restarts import LEVELS, Controller, UntracedServers, not_traced
+from qjoule.agent.restarts import UntracedServers, not_traced
 from qjoule.agent.rollups import Rollups
 from qjoule.contract import CONTRACT_VERSION
 from qjoule.errors import QjouleError
 from qjoule.metrics.collected import counter_families, left_out_family, throttled_family
 from qjoule.metrics.counters import Limits
 from qjoule.metrics.exemplars import Exemplars
-from qjoule.metrics.exposition import Family, Sample, gauge, plain, seconds
+from qjoule.metrics.exposition import Family, Sample, gauge, seconds, unlabelled_gauge
 from qjoule.metrics.interval import interval_of, tagged_of
 from qjoule.metrics.shared import Board, SnapshotBoard
 from qjoule.metrics.tagged import TagCounters
@@ -194,13 +195,13 @@ class Service:
         self, snapshot: Snapshot, servers: Sequence[Server], wall_s: float
     ) -> Iterator[Family]:
         created = self.handed.counters.created_s
-        yield plain(
+        yield unlabelled_gauge(
             "qjoule_start_time_seconds",
             "Unix time at which the counters were 0; another value is a reset.",
             created,
             "seconds",
         )
-        yield plain(
+        yield unlabelled_gauge(
             "qjoule_last_interval_timestamp_seconds",
             "Unix time at which the last interval was added.",
             wall_s,
@@ -237,9 +238,9 @@ class Service:
             yield from self.meter.families()
         if self.controller is not None:
             about = "Share of the machine's CPU time that tracing may take."
-            yield plain("qjoule_budget_ratio", about, self.controller.limit, "ratio")
+            yield unlabelled_gauge("qjoule_budget_ratio", about, self.controller.limit, "ratio")
             about = "What is left out to keep the budget; 0: nothing."
-            yield plain("qjoule_budget_level", about, self.level)
+            yield unlabelled_gauge("qjoule_budget_level", about, self.level)
         if self.rollups is not None:
             yield from self.rollups.families()
 

@@ -5,9 +5,10 @@ from qjoule.commands.attribute_run import progress
 from qjoule.engine import recorded, tables
 from qjoule.engine.accounts import total_errors
 from qjoule.engine.attribute import AttributionContext, AttributionRequest, attribute
+from qjoule.engine.calls import count_calls
 from qjoule.engine.grouped import Grouped
 from qjoule.engine.other_results import LearnedFactors, known_factors
-from qjoule.engine.query_groups import QueryGroups, count_calls
+from qjoule.engine.query_groups import QueryGroups
 from qjoule.machine.active_calibration import for_trace
 
 __all__ = [

@@ -7,13 +7,13 @@ server kinds; statements: tokens, shapes (without literals), and fingerprints of
 
 from qjoule.machine.facts import Cpu, CpuInfo, parse_cpu_list, read_cpu_info
 from qjoule.machine.identity import Identity, this_machine
-from qjoule.machine.load import Guard, Limits, LoadRose, look
+from qjoule.machine.load import Guard, Limits, LoadRose, load_reader
 from qjoule.machine.power_table import estimate_curve
 from qjoule.machine.sources import perf_pmu, powercap_tree
 from qjoule.servers import registry
+from qjoule.servers.attach_plan import PlannedServer
 from qjoule.servers.decoding import LANGUAGES, fingerprint
 from qjoule.servers.discovery import find_servers
-from qjoule.servers.plan import PlannedServer
 from qjoule.servers.registry import flavours
 from qjoule.servers.resolution import Probe
 from qjoule.servers.types import Server
@@ -43,7 +43,7 @@ __all__ = [
     "find_servers",
     "fingerprint",
     "flavours",
-    "look",
+    "load_reader",
     "parse_cpu_list",
     "perf_pmu",
     "plan_tracing",

@@ -30,10 +30,11 @@ from qjoule.contract import (
 )
 from qjoule.stream.blocks import Frame, Stream
 from qjoule.stream.context import StreamContext
-from qjoule.stream.ingest import record
+from qjoule.stream.record import record
 from qjoule.stream.statements import MAX_SHAPES
 from qjoule.trace.columns import Array, text_scalar, view
-from qjoule.trace.meta import Cpu, DomainInfo, Imported, Meta, Server, read_meta
+from qjoule.trace.meta import Cpu, DomainInfo, Imported, Meta, Server
+from qjoule.trace.meta_file import read_meta
 from qjoule.trace.reader import BATCH_ROWS, Trace
 from qjoule.trace.schema import MORE
 from qjoule.trace.several import counted_twice, open_several

@@ -15,11 +15,12 @@ from types import FrameType
 from qjoule.agent import handover
 from qjoule.agent.config import Config
 from qjoule.agent.cost import CostMeter, ProgramTotals
+from qjoule.agent.degradation import PROBES_LEFT_OUT, Controller, DegradationLevel
 from qjoule.agent.journal import Journal
 from qjoule.agent.notify import Manager
 from qjoule.agent.recent_queries import RecentQueries
-from qjoule.agent.recordings import FlightRecorder, made
-from qjoule.agent.restarts import PROBES_LEFT_OUT, Controller, DegradationLevel, UntracedServers
+from qjoule.agent.recordings import FlightRecorder, create_directory
+from qjoule.agent.restarts import UntracedServers
 from qjoule.agent.rollup_layout import OWN_STORE
 from qjoule.agent.rollups import Rollups
 from qjoule.agent.service import REFRESH_S, Service, limits, retention_of, store_path
@@ -117,7 +118,9 @@ def _flight_recorder(config: Config, directory: Path | None, level: int) -> Flig
     """
     if directory is None or level:
         return None
-    return FlightRecorder(made(directory), root_part().flight_recorder, config.recordings.kept, say)
+    return FlightRecorder(
+        create_directory(directory), root_part().flight_recorder, config.recordings.kept, say
+    )
 
 
 def _trace_servers(

@@ -28,8 +28,8 @@ from qjoule.model.arrays import Segments
 from qjoule.model.combine_results import combine_results
 from qjoule.model.fit.cells import Cell
 from qjoule.model.result import Attribution, TracePart
-from qjoule.model.row_sums import bound_tags
 from qjoule.model.same_total import with_total_error
+from qjoule.model.tag_values import bound_tags
 from qjoule.process import keep_freed_memory
 from qjoule.reporters.explain import render as render_explanation
 from qjoule.trace.reader import Trace

@@ -27,7 +27,7 @@ from qjoule.machine.calibration import Calibration
 from qjoule.machine.facts import read_cpu_info
 from qjoule.machine.identity import this_machine
 from qjoule.machine.steps import IDLE, Step, plan_steps
-from qjoule.root_part.client import root_part, why
+from qjoule.root_part.client import refusal_message, root_part
 from qjoule.root_part.protocol import Refused
 from qjoule.session.calibrating import SETTLE_S, Done, Recording, recording, run_steps
 from qjoule.session.directory import inside
@@ -124,7 +124,9 @@ def _atomic_output(path: Path) -> Iterator[BinaryIO]:
             document.flush()
             root_part().publish(path, document.fileno())
     except Refused as error:
-        raise QjouleError(f"cannot write {path}: {why(error)}; give another with -o") from None
+        raise QjouleError(
+            f"cannot write {path}: {refusal_message(error)}; give another with -o"
+        ) from None
 
 
 @contextmanager

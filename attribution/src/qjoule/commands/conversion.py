@@ -21,7 +21,7 @@ from qjoule.spool.files import RingFiles, is_captured
 from qjoule.trace.meta import Meta
 
 if TYPE_CHECKING:
-    from qjoule.engine.query_groups import CallCount
+    from qjoule.engine.calls import CallCount
     from qjoule.spool.convert import Converted, Progress
 
 #: Maximum width of the bar, and the width of a word, the share done and the time left beside it.
@@ -106,7 +106,8 @@ def _progress() -> Iterator[Progress]:
 def what_was_written(directory: Path, meta: Meta, counted: CallCount, *notes: str) -> str:
     """Summarises a trace in one line: calls, segments, energy source, and loss."""
     # Imported here, because a recording has not ended yet when this module is loaded.
-    from qjoule.reporters.missing import hidden_advice, lost  # noqa: PLC0415
+    from qjoule.reporters.missing import lost  # noqa: PLC0415
+    from qjoule.reporters.server_changes import hidden_advice  # noqa: PLC0415
 
     missing = lost(meta.loss, meta.lost_cpu_ns, hidden_advice(meta.changes))
     parts = [

@@ -9,7 +9,7 @@ import click
 
 from qjoule.commands.conversion import converted, cpus, what_was_written
 from qjoule.commands.say import say
-from qjoule.engine.query_groups import count_calls
+from qjoule.engine.calls import count_calls
 from qjoule.errors import UsageError
 from qjoule.lazy_import import leave_pandas_out
 from qjoule.trace.reader import Trace

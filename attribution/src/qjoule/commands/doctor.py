@@ -16,10 +16,10 @@ import click
 
 from qjoule.commands import doctor_rights, doctor_traffic
 from qjoule.machine.facts import Check
+from qjoule.servers.attach_plan import AttachPlan, PlannedServer
 from qjoule.servers.discovery import Discovery
-from qjoule.servers.plan import AttachPlan, PlannedServer
 from qjoule.servers.types import Server
-from qjoule.session.tracing import Traffic
+from qjoule.session.traffic import Traffic
 from qjoule.shapes.safe_text import sanitise
 
 SCHEMA = "qjoule.doctor/1"

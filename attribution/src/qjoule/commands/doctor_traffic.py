@@ -10,10 +10,11 @@ import click
 
 from qjoule.contract import AttachMode
 from qjoule.errors import QjouleError
-from qjoule.reporters.missing import alarm_of, hidden_advice, lost
+from qjoule.reporters.missing import alarm_of, lost
+from qjoule.reporters.server_changes import hidden_advice
 from qjoule.root_part.client import root_part
-from qjoule.servers.plan import AttachPlan, PlannedServer
-from qjoule.session.tracing import Traffic, measure_traffic
+from qjoule.servers.attach_plan import AttachPlan, PlannedServer
+from qjoule.session.traffic import Traffic, measure_traffic
 from qjoule.trace.meta import HIDDEN, Change
 
 option = click.option(

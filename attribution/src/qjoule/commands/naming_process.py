@@ -26,7 +26,7 @@ from qjoule.contract import NODE
 from qjoule.engine.stacks import Name, NotYetNamed, PlanNode
 from qjoule.errors import QjouleError
 from qjoule.process import hide
-from qjoule.root_part.access import SocketAccess, bound
+from qjoule.root_part.access import SocketAccess, bind_process
 from qjoule.root_part.client import root_part
 from qjoule.root_part.examiner import confine, limit
 from qjoule.servers.access import Access, Opened, ProcFile, Unreadable
@@ -71,7 +71,9 @@ class NamingProcess:
             servers: dict[int, socket.socket] = {}
             for number, pid in enumerate(tables.pids):
                 with suppress(QjouleError):  # the server has ended: its files are found by name
-                    servers[number] = stack.enter_context(bound(root_part().need("stacks"), pid)[1])
+                    servers[number] = stack.enter_context(
+                        bind_process(root_part().need("stacks"), pid)[1]
+                    )
             descriptors = [theirs.fileno(), *(server.fileno() for server in servers.values())]
             self.pid = fork_helper(lambda: _serve(tables, list(servers)), descriptors)
         self._connection = ours

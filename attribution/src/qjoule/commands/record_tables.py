@@ -13,11 +13,11 @@ from qjoule.commands.conversion import converted, pluralised, what_was_written
 from qjoule.commands.record_job import Job
 from qjoule.commands.say import say
 from qjoule.engine.accounts import server_changes
-from qjoule.engine.query_groups import CallCount, count_calls
+from qjoule.engine.calls import CallCount, count_calls
 from qjoule.errors import QjouleError
 from qjoule.lazy_import import leave_pandas_out
-from qjoule.reporters import missing
 from qjoule.reporters.missing import alarm_of
+from qjoule.reporters.server_changes import server_change
 from qjoule.spool.convert import Converted
 from qjoule.trace.meta import HIDDEN, Meta
 from qjoule.trace.reader import Trace
@@ -50,7 +50,7 @@ def _summary(job: Job, result: Converted, counted: CallCount, applications: int)
     yield what_was_written(job.directory, meta, counted, job.power_files.summary)
     for change in server_changes(meta):
         if change.what != HIDDEN:  # the loss includes hidden sessions
-            yield missing.server_change(change)
+            yield server_change(change)
     if alarm := alarm_of(meta.loss, counted.calls):
         yield f"ALARM: {alarm}"
     if job.meter is not None:

@@ -24,7 +24,7 @@ from qjoule.live.options import LimitedValues
 from qjoule.machine.active_calibration import for_trace
 from qjoule.remote.via import RemoteSource, other_end
 from qjoule.remote.wire import Streams, encode
-from qjoule.reporters.live_pages import csv_lines, export, first, json_lines
+from qjoule.reporters.live_export import csv_lines, export, first, json_lines
 from qjoule.reporters.table import render
 from qjoule.session.options import TracingOptions
 from qjoule.snapshots import Controls, SnapshotSource

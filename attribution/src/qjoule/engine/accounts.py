@@ -1,42 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Prepares the account of a recording or a live stream: its settings, from the trace's meta; the
-classes of groups that are assumed to draw alike; and the hashes that name classes in a memory.
-"""
+"""Prepares the account of a recording or a live stream from the trace's meta, and the provenance of
+its result."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from qjoule.lazy_import import blake2b
 from qjoule.model.account import Account, AccountSettings
 from qjoule.model.arrays import Segments, WindowBatch
-from qjoule.model.assemble import Provenance
-from qjoule.model.coefficients import Coefficients, IdlePolicy, IdleTable, PowerInterval
-from qjoule.model.energy import I64, SLOW_NS, UPDATE_PERIOD_NS, Series
-from qjoule.model.fit.cells import U64
-from qjoule.model.fit.rows import ClassOf
-from qjoule.model.labels import (
-    FORGOTTEN_PROCESSES,
-    FORGOTTEN_ROLES,
-    FORGOTTEN_SHAPES,
-    NO_TEXT,
-    NONE_LABEL,
-    NOT_SELECTED,
-    OTHER_SHAPES,
-    SEVERAL,
-    TEXT_LOST,
-    GroupLabel,
-)
+from qjoule.model.coefficients import Coefficients, IdlePolicy, PowerInterval
+from qjoule.model.energy import SLOW_NS, UPDATE_PERIOD_NS, Series
+from qjoule.model.idle_table import IdleTable
 from qjoule.model.ledger import Ledger
+from qjoule.model.provenance import Provenance
 from qjoule.model.result import APPEARED, Attribution, ServerChange, TraceInfo
 from qjoule.model.spans import apply_regression_costs, learn
 from qjoule.model.windows import SegmentWindows
 from qjoule.shapes.shape import OtherId
-from qjoule.trace.meta import Meta, Server, Throttled
+from qjoule.trace.meta import Meta, Throttled
 
 if TYPE_CHECKING:  # a live stream needs no Arrow
     from qjoule.engine.query_groups import RecordedRequests
@@ -45,82 +28,6 @@ if TYPE_CHECKING:  # a live stream needs no Arrow
 _MOST_ERROR = 1000.0
 #: The ids that other tools have for statements, by fingerprint.
 OtherIds = Mapping[str, tuple[OtherId, ...]]
-
-
-def classes(labels: Sequence[GroupLabel]) -> ClassOf:
-    """Maps groups to classes: those that run one statement form one, to have enough to learn from.
-
-    Every other group, including those beyond `labels`, is a class of its own.
-    """
-    first: dict[tuple[str, ...], int] = {}
-    table = np.arange(len(labels), dtype=np.int64)
-    for number, label in enumerate(labels):
-        statement = dict(label.keys).get("fingerprint") or label.shape
-        if label.kind == "queries" and statement:
-            table[number] = first.setdefault((statement, label.server), number)
-
-    def class_of(groups: I64) -> I64:
-        if not len(table):
-            return groups
-        labelled = groups < len(table)
-        return np.where(labelled, table[np.minimum(groups, len(table) - 1)], groups)
-
-    return class_of
-
-
-#: Labels that mean different work in another trace.
-_NO_WORK = {
-    *(FORGOTTEN_PROCESSES, FORGOTTEN_ROLES, FORGOTTEN_SHAPES, NO_TEXT, NONE_LABEL),
-    *(NOT_SELECTED, OTHER_SHAPES, SEVERAL, TEXT_LOST),
-}
-
-
-def hashed(*parts: str) -> int:
-    """Hashes texts to 64 bits; never 0."""
-    text = "\0".join(parts).encode(errors="surrogateescape")
-    return int.from_bytes(blake2b(text, digest_size=8).digest(), "little") or 1
-
-
-@dataclass(frozen=True)
-class ClassKeys:
-    """Keys of classes, made of their labels. `servers`: (kind, version) by name."""
-
-    labels: Sequence[GroupLabel]
-    servers: Mapping[str, tuple[str, str]]
-
-    @staticmethod
-    def of(labels: Sequence[GroupLabel], servers: Sequence[Server]) -> ClassKeys:
-        names = {server.name or server.kind: (server.kind, server.version) for server in servers}
-        return ClassKeys(labels, names)
-
-    def of_classes(self, classes: I64) -> tuple[U64, U64]:
-        """Returns the keys of classes, 0 for a class without one, and their servers' releases."""
-        pairs = [self._key_and_release(int(number)) for number in classes]
-        keys = np.array([key for key, _ in pairs], np.uint64)
-        return keys, np.array([release for _, release in pairs], np.uint64)
-
-    def name(self, number: int) -> str:
-        """Returns the class's name for notes."""
-        label = self.labels[number]
-        return label.shape or ", ".join(value for _, value in label.keys) or label.kind
-
-    def _key_and_release(self, number: int) -> tuple[int, int]:
-        if number >= len(self.labels):
-            return 0, 0
-        label = self.labels[number]
-        kind, version = self.servers.get(label.server, (label.server, ""))
-        if kind == SEVERAL:
-            kind, version = "", ""
-        keys = dict(label.keys)
-        if label.kind == "queries":
-            name = keys.get("fingerprint", "")
-            if keys.keys() - {"server"} != {"fingerprint"}:
-                return 0, 0
-        else:
-            name = keys.get("role") or keys.get("process") or ""
-        if not name or name in _NO_WORK:
-            return 0, 0
-        return hashed(label.kind, kind, name), hashed(kind, version)
 
 
 def account_settings(

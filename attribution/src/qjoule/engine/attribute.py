@@ -14,13 +14,8 @@ import numpy as np
 import pyarrow as pa
 
 from qjoule.engine import recorded
-from qjoule.engine.accounts import (
-    account_settings,
-    batches,
-    classes,
-    divided,
-    provenance,
-)
+from qjoule.engine.accounts import account_settings, batches, divided, provenance
+from qjoule.engine.class_keys import classes
 from qjoule.engine.grouped import Grouped
 from qjoule.engine.keys import EVERYTHING, TRANSACTION, Selection, check_keys
 from qjoule.engine.memory_adapter import MemoryAdapter

@@ -24,7 +24,7 @@ from qjoule.lazy_import import pc
 from qjoule.model.energy import I64, Bool
 from qjoule.model.labels import NO_TEXT, NONE_LABEL
 from qjoule.model.row_sums import COMMIT
-from qjoule.trace.columns import is_told, text_scalar, view
+from qjoule.trace.columns import is_valid, text_scalar, view
 from qjoule.trace.vocabulary import WAITS
 
 U64 = npt.NDArray[np.uint64]
@@ -257,7 +257,7 @@ class QueryRecords:
         names = coded(column, "")
         if not column.null_count:
             return Coded(names.codes, [*names.values, None], names.only)
-        named = is_told(column)
+        named = is_valid(column)
         shape = view(self._table.column("shape"), 0)
         lacking = ~named & (shape != 0)
         hashes, place = np.unique(shape[lacking], return_inverse=True)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from qjoule.engine.accounts import ClassKeys, hashed
+from qjoule.engine.class_keys import ClassKeys, hashed
 from qjoule.model.arrays import F64
 from qjoule.model.coefficients_used import Remembered
 from qjoule.model.energy import I64
@@ -223,7 +223,7 @@ class MemoryAdapter:
 #: Called with the evidence that the view has collected since the last call.
 OnLearned = Callable[[tuple[Cell, ...]], object]
 #: Period, in the stream's time, at which evidence is passed on: a crash loses no more.
-TELL_NS = 600_000_000_000
+PUBLISH_NS = 600_000_000_000
 
 
 def discard_evidence(_cells: tuple[Cell, ...]) -> None:
@@ -255,11 +255,11 @@ class LiveMemory:
             adapter.collects = False
         return adapter
 
-    def tell(self, now_ns: int, *, at_once: bool = False) -> None:
+    def publish_evidence(self, now_ns: int, *, at_once: bool = False) -> None:
         """Passes on new evidence if the period is over. `now_ns`: the stream's time."""
         if self._since_ns is None:
             self._since_ns = now_ns
-        if at_once or now_ns - self._since_ns >= TELL_NS:
+        if at_once or now_ns - self._since_ns >= PUBLISH_NS:
             self._since_ns = now_ns
             if cells := [cell for adapter in self._adapters for cell in adapter.take()]:
                 self.on_learned(tuple(cells))

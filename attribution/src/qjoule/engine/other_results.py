@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 
 from qjoule.engine import recorded
-from qjoule.engine.accounts import classes
 from qjoule.engine.attribute import AttributionContext, AttributionRequest, Observer
+from qjoule.engine.class_keys import classes
 from qjoule.engine.keys import Selection
 from qjoule.engine.recorded import Recording
 from qjoule.model.arrays import F64, Segments, WindowBatch

@@ -17,17 +17,10 @@ from qjoule.engine.query_groups import Part
 from qjoule.engine.stolen import COLUMNS, Stolen, stolen_time
 from qjoule.lazy_import import pc
 from qjoule.model.arrays import Machine
-from qjoule.model.energy import (
-    I64,
-    Cause,
-    Readings,
-    Series,
-    WindowEnergy,
-    as_counted,
-    window_energy,
-)
+from qjoule.model.energy import I64, Cause, Readings, Series, WindowEnergy
 from qjoule.model.ledger import Ledger
 from qjoule.model.per_core import CoreCounters, of_cores
+from qjoule.model.reading_windows import as_counted, window_energy
 from qjoule.model.result import TraceInfo
 from qjoule.model.slow import add_slow
 from qjoule.model.windows import SegmentWindows

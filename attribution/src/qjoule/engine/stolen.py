@@ -23,7 +23,7 @@ from qjoule.contract import STEAL_UNKNOWN
 from qjoule.lazy_import import pa
 from qjoule.model.arrays import F64, Machine
 from qjoule.model.energy import I64
-from qjoule.trace.columns import Array, is_told, view
+from qjoule.trace.columns import Array, is_valid, view
 
 COLUMNS = ("t_ns", "cpu", "busy_ns", "idle_ns", "steal_ns")
 _Points: TypeAlias = npt.NDArray[np.int64]  #: (n, 5): COLUMNS
@@ -70,7 +70,7 @@ def stolen_time(tables: Iterable[pa.Table], begin_ns: int) -> Stolen | None:
 
 def _rows(table: pa.Table) -> _Points:
     """Returns the rows with a stolen time."""
-    valid = is_told(table.column("steal_ns"))
+    valid = is_valid(table.column("steal_ns"))
     columns = [view(table.column(name), 0)[valid].astype(np.int64) for name in COLUMNS]
     return np.stack(columns, axis=1)
 

@@ -15,7 +15,7 @@ from qjoule.model.charge import Ids
 from qjoule.model.clock import ClockFit, fit_clock, to_ours
 from qjoule.model.energy import I64, ONE_CORE, UPDATE_PERIOD_NS, WALL, Bool, Readings, Series
 from qjoule.model.per_core import CoreCounters
-from qjoule.trace.columns import bits, is_told, plain, view
+from qjoule.trace.columns import bits, is_valid, numpy_view, view
 from qjoule.trace.meta import DomainInfo, Meta
 
 _CPUS = 2**16  #: the range of a segment's `cpu`
@@ -52,6 +52,17 @@ def readings(
         for p, name, unit, size, die in keys
     )
     return values, series
+
+
+def announced_series(domains: Mapping[int, DomainInfo]) -> dict[int, Series]:
+    """The counters of a live stream, by the domain number that its readings carry."""
+    return {
+        number: Series(
+            *(domain.package, domain.name, domain.unit_j, domain.range or 0),
+            *(domain.period_ns or 0, domain.kind == POWER),
+        )
+        for number, domain in domains.items()
+    }
 
 
 def core_readings(energy: pa.Table) -> tuple[Readings, CoreCounters] | None:
@@ -93,7 +104,7 @@ def _readings(energy: pa.Table) -> tuple[Readings, list[_Key]]:
     values = Readings(
         t_ns=view(energy.column("t_ns")),
         raw=view(raw, 0).astype(np.uint64),
-        ok=is_told(raw) & (view(energy.column("status")) == 0),
+        ok=is_valid(raw) & (view(energy.column("status")) == 0),
         half_width_ns=view(energy.column("half_width_ns")).astype(np.int64),
         series=np.array([numbers[key] for key in plain], np.int64),
     )
@@ -218,7 +229,7 @@ def counters(
     for i, name in enumerate(COUNTER_COLUMNS):
         column = table.column(name)
         values[i] = view(column, 0)
-        valid[i] = is_told(column) if column.null_count else True
+        valid[i] = is_valid(column) if column.null_count else True
     return values.T, valid.T, view(table.column(SHARE_COLUMN), 1.0)
 
 
@@ -227,4 +238,4 @@ def ids(column: pa.ChunkedArray) -> Ids:
     if column.num_chunks != 1:
         return Ids(view(column, 0))
     (chunk,) = column.chunks
-    return Ids(plain(chunk, np.uint64), *bits(chunk))
+    return Ids(numpy_view(chunk, np.uint64), *bits(chunk))

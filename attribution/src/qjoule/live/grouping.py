@@ -12,12 +12,15 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from qjoule.engine.keys import EVERYTHING, TAG, Selection
-from qjoule.engine.live import LiveCalls
-from qjoule.engine.live_groups import Identity, LiveGroups, LiveNames, Records, Tagged
-from qjoule.engine.stacks import Stack
-from qjoule.live.sampled_stacks import GroupStacks, Stacks
+from qjoule.engine.live import from_aggregates
+from qjoule.engine.live_calls import LiveCalls
+from qjoule.engine.live_groups import LiveGroups
+from qjoule.engine.live_owners import LiveNames, Records, identities
+from qjoule.live.sampled_stacks import GroupStacks, Stacks, WindowStacks
+from qjoule.live.tagged_sums import SumTags
+from qjoule.live.window_assembler import Chunk
 from qjoule.model.account import Account
-from qjoule.model.arrays import F64, Renumbering, WindowBatch
+from qjoule.model.arrays import F64, Anomalies, Machine, Renumbering, WindowBatch
 from qjoule.model.energy import I64, Bool
 from qjoule.model.labels import GroupLabel
 from qjoule.model.ledger import Ledger
@@ -205,21 +208,54 @@ class Grouping:
     def by_tag(self) -> bool:
         return self.by.startswith(TAG)
 
-    @property
-    def reads_tags(self) -> bool:
-        """Whether a query's group may depend on its tags."""
-        return self._groups.reads_tags
-
-    def numbers(self, owners: list[Identity], tagged: Sequence[Tagged]) -> I64:
-        return self._groups.numbers(owners, tagged)
-
     def sums(self, whole: bool) -> tuple[Ledger, LiveCalls]:
         """The sums since the last reset, or of the last interval."""
         if whole:
             return self._ledgers.total, self._total_calls
         return self._ledgers.interval, self._interval_calls
 
-    def add(self, batch: WindowBatch, records: Records, group: I64) -> None:
+    def add_chunk(
+        self,
+        chunk: Chunk,
+        calls: Records,
+        tagging: SumTags,
+        samples: WindowStacks | None,
+        *,
+        machine: Machine,
+        first: int,
+        anomalies: Anomalies | None,
+    ) -> None:
+        """Adds complete windows, of which the first has the number `first`.
+
+        `calls`: client-reported calls to count. `tagging`: tags of the chunk's sums. `samples`: the
+        windows' stacks. `anomalies`: counts what the sums contradict; None: another grouping does.
+        """
+        sums = np.concatenate([chunk.aggregates, calls]) if len(calls) else chunk.aggregates
+        reads_tags = self._groups.reads_tags  # a query's group may depend on its tags
+        owners, which = identities(sums, tagging.with_calls(calls) if reads_tags else None)
+        numbers = self._groups.numbers(owners, tagging.tags)
+        group = numbers[which]
+        if samples is not None:  # before `_add`, which may renumber the groups
+            by_owner = dict(zip(owners, numbers.tolist(), strict=True))
+            self._stacks.add(samples.groups(by_owner, by_tags=reads_tags), samples.stacks)
+        batch = from_aggregates(
+            sums,
+            group,
+            chunk.energy,
+            machine,
+            first=first,
+            lost_ns=chunk.lost_ns,
+            awake_ns=chunk.awake_ns,
+            stolen=chunk.stolen,
+            anomalies=anomalies,
+        )
+        if self.by_tag:
+            is_counted = np.ones(len(sums), bool)
+            is_counted[: len(tagging.counts)] = tagging.counts
+            sums, group = sums[is_counted], group[is_counted]
+        self._add(batch, sums, group)
+
+    def _add(self, batch: WindowBatch, records: Records, group: I64) -> None:
         """Adds windows, and the records they were made of with their group numbers."""
         self._ledgers.add(batch)
         self._interval_calls.add(records, group)
@@ -227,11 +263,6 @@ class Grouping:
         self._lru.note(records, group)
         if self._lru.full(len(self.labels)):
             self._forget()
-
-    def add_stacks(self, groups: Sequence[int], stacks: Sequence[Stack]) -> None:
-        """Adds samples of these groups; -1: unknown group. Before `add`, which may renumber the
-        groups."""
-        self._stacks.add(groups, stacks)
 
     def take_stacks(self) -> Stacks:
         """The samples since the last call."""

@@ -14,8 +14,8 @@ from qjoule.machine.throttling import RecentCounts
 from qjoule.model.coefficients import IdlePolicy
 from qjoule.model.coefficients_used import UNCALIBRATED, Calibrated
 from qjoule.model.result import Attribution
-from qjoule.model.row_sums import bound_tags
 from qjoule.model.same_total import with_total_error
+from qjoule.model.tag_values import bound_tags
 from qjoule.snapshots import Controls, Snapshot, SnapshotSource
 from qjoule.trace.meta import Meta
 

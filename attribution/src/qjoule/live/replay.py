@@ -16,8 +16,9 @@ import pyarrow as pa
 from qjoule.engine import recorded
 from qjoule.engine.accounts import with_ids
 from qjoule.engine.attribute import AttributionContext, AttributionRequest
+from qjoule.engine.calls import Calls
 from qjoule.engine.keys import EVERYTHING, TAG, Selection
-from qjoule.engine.query_groups import Calls, CallsByEnd, Part
+from qjoule.engine.query_groups import CallsByEnd, Part
 from qjoule.engine.recorded import Recording
 from qjoule.lazy_import import pc
 from qjoule.live.grouping import IntervalLedgers

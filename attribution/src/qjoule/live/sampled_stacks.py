@@ -18,7 +18,7 @@ from typing import Generic, TypeVar
 import numpy as np
 
 from qjoule.contract import AGGREGATE, CALLS, STACK, OwnerKind, StackFlag
-from qjoule.engine.live_groups import Identity, Records, identities
+from qjoule.engine.live_owners import Identity, Records, identities
 from qjoule.engine.stacks import OTHER, Frames, Name, NotYetNamed, Stack
 from qjoule.live.tagged_sums import SumTags
 from qjoule.model.arrays import Renumbering

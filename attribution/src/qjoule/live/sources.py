@@ -51,7 +51,7 @@ class StreamSource:
         session = StreamSession(announced, self._names, self._context, self._options, controls)
         for frame in chain([first] if first is not None else [], frames):
             if controls.stopped:
-                session.memory.tell(0, at_once=True)
+                session.memory.publish_evidence(0, at_once=True)
                 return
             session.add(frame)
             # Before a FLUSH, a window may have its readings and lack sums.

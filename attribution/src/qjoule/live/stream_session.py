@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -14,25 +14,23 @@ from qjoule.engine.accounts import (
     lag_ns,
     provenance,
     server_changes,
-    throttled_note,
     with_ids,
 )
 from qjoule.engine.keys import TAG
-from qjoule.engine.live import from_aggregates
-from qjoule.engine.live_groups import GROUPS, Records, identities
+from qjoule.engine.live_groups import GROUPS
+from qjoule.engine.live_owners import Records
 from qjoule.engine.memory_adapter import LiveMemory
 from qjoule.engine.stacks import RecentStacks
 from qjoule.live.grouping import Grouping, live_names
 from qjoule.live.options import LiveOptions
 from qjoule.live.recent_stacks import LastMinute
 from qjoule.live.sampled_stacks import SampledStacks
+from qjoule.live.span_figures import SpanFigures
 from qjoule.live.tagged_sums import CallSums, Keys, Samples, SumTags, TaggedSums, untagged
 from qjoule.live.window_assembler import Chunk, WindowAssembler
-from qjoule.machine.throttling import ThrottleCounts
 from qjoule.model import assemble
 from qjoule.model.account import Account
 from qjoule.model.arrays import Anomalies
-from qjoule.model.energy import Series
 from qjoule.model.labels import BY_THREAD, GroupLabel
 from qjoule.model.result import Attribution, ServerChange, TraceInfo
 from qjoule.model.span_sums import Roles
@@ -45,16 +43,6 @@ from qjoule.trace.vocabulary import INVALID_CAUSE, TAGS_CAUSE, UNVERIFIED_CAUSE
 
 #: Complete windows may wait for this long, in the stream's time.
 DIGEST_NS = 10_000_000_000
-
-
-@dataclass
-class _Span:
-    """Figures of a span of time that ledgers do not contain."""
-
-    begin_ns: int
-    anomalies: Anomalies = field(default_factory=Anomalies)
-    loss: dict[str, int] | None = None  #: per cause, at the beginning of the span
-    throttling: ThrottleCounts | None = None  #: at the beginning; None: not known
 
 
 class StreamSession(BlockReader):
@@ -80,14 +68,8 @@ class StreamSession(BlockReader):
         self._machine = tables.machine(cpus, np.zeros(0, np.int64))
         self._calibrated = options.choose(meta)
         self.memory = LiveMemory(self._calibrated.memory, meta, options.on_learned)
-        series = {
-            number: Series(
-                *(domain.package, domain.name, domain.unit_j, domain.range or 0),
-                *(domain.period_ns or 0, domain.kind == tables.POWER),
-            )
-            for number, domain in announced.domains.items()
-        }
-        self._assembler = WindowAssembler(series, self._machine, self._begin_ns, lag_ns(self._meta))
+        series = tables.announced_series(announced.domains)
+        self._assembler = WindowAssembler(series, self._machine, self._begin_ns, lag_ns(meta))
         settings = account_settings(
             meta,
             self._assembler.series,
@@ -117,9 +99,7 @@ class StreamSession(BlockReader):
         self._invalid = announced.invalid
         self._windows = 0
         self._resets = controls.resets
-        self._throttling = options.throttling
-        self._interval, self._total = _Span(self._begin_ns), _Span(self._begin_ns)
-        self._total.throttling = self._throttle_counts()
+        self._spans = SpanFigures(self._begin_ns, self._loss_counts, options.throttling)
 
     def _on_announced(self, frame: Frame) -> None:
         if frame.kind is Block.DOMAIN:  # a counter that appeared
@@ -170,7 +150,7 @@ class StreamSession(BlockReader):
                     self._digest()
 
     def due(self, controls: Controls) -> bool:
-        length_ns = self._assembler.clock_ns - self._interval.begin_ns
+        length_ns = self._assembler.clock_ns - self._spans.interval.begin_ns
         return length_ns >= controls.interval_s * 1e9
 
     def snapshot(
@@ -179,33 +159,32 @@ class StreamSession(BlockReader):
         """A snapshot of the complete windows since the last one; None if there is none yet."""
         if controls.resets != self._resets:
             self._resets = controls.resets
-            self._total = _Span(self._now_ns, loss=self._loss_counts())
-            self._total.throttling = self._throttle_counts()
+            self._spans.reset(self._now_ns)
             for grouping in self._groupings.values():
                 grouping.reset()
             self._recent.reset()
         if self._watch is not None:
             self._watch.advance(self._assembler.clock_ns, everything=ended)
         self._digest(ended=ended)
-        if self._now_ns == self._interval.begin_ns and not ended:
+        if self._now_ns == self._spans.interval.begin_ns and not ended:
             return None
         for grouping in self._groupings.values():
             grouping.resolve_pending_names()
         by = controls.group if controls.group in self._groupings else self._first
-        interval = self._build_result(by, self._interval, whole=False, complete=complete)
+        interval = self._build_result(by, whole=False, complete=complete)
         total = interval  # a row for every group ever seen would take most of a snapshot's time
         if controls.totals:
-            total = self._build_result(by, self._total, whole=True, complete=complete)
+            total = self._build_result(by, whole=True, complete=complete)
         also = {
-            name: self._build_result(name, self._interval, whole=False, complete=complete)
+            name: self._build_result(name, whole=False, complete=complete)
             for name in controls.also
             if name in self._groupings
         }
         recent = self._recent_stacks(by, interval)
         for grouping in self._groupings.values():
             grouping.next_interval()
-        self._interval = _Span(self._now_ns, loss=self._loss_counts())
-        self.memory.tell(self._now_ns, at_once=ended)
+        self._spans.next_interval(self._now_ns)
+        self.memory.publish_evidence(self._now_ns, at_once=ended)
         elapsed_s = (self._now_ns - self._begin_ns) * 1e-9
         for key in self._keys.offered if self._offers_tags else ():
             self._group_by(TAG + key)
@@ -258,36 +237,17 @@ class StreamSession(BlockReader):
         # Where the kernel side counts queries, client-reported calls would be counted twice.
         unseen = chunk.calls[np.isin(chunk.calls["server"], list(self._threads))]
         for grouping in self._groupings.values():
-            calls = chunk.calls if grouping.by_tag else unseen
-            sums = np.concatenate([chunk.aggregates, calls]) if len(calls) else chunk.aggregates
-            owners, which = identities(
-                sums, tagging.with_calls(calls) if grouping.reads_tags else None
-            )
-            numbers = grouping.numbers(owners, tagging.tags)
-            group = numbers[which]
-            if samples is not None:
-                by_owner = dict(zip(owners, numbers.tolist(), strict=True))
-                groups = samples.groups(by_owner, by_tags=grouping.reads_tags)
-                grouping.add_stacks(groups, samples.stacks)
-            batch = from_aggregates(
-                sums,
-                group,
-                chunk.energy,
-                self._machine,
+            grouping.add_chunk(
+                chunk,
+                chunk.calls if grouping.by_tag else unseen,
+                tagging,
+                samples,
+                machine=self._machine,
                 first=self._windows,
-                lost_ns=chunk.lost_ns,
-                awake_ns=chunk.awake_ns,
-                stolen=chunk.stolen,
                 # Every grouping has the same anomalies: count them once.
                 anomalies=anomalies if grouping.by == self._first else None,
             )
-            if grouping.by_tag:
-                is_counted = np.ones(len(sums), bool)
-                is_counted[: len(tagging.counts)] = tagging.counts
-                sums, group = sums[is_counted], group[is_counted]
-            grouping.add(batch, sums, group)
-        for span in (self._interval, self._total):
-            span.anomalies.add(anomalies)
+        self._spans.add_anomalies(anomalies)
         self._windows += len(chunk.energy.boundaries_ns) - 1
 
     def _loss_counts(self) -> dict[str, int]:
@@ -297,29 +257,13 @@ class StreamSession(BlockReader):
             counts[UNVERIFIED_CAUSE] = self._reports.unverified
         return counts
 
-    def _throttle_counts(self) -> ThrottleCounts | None:
-        return None if self._throttling is None else self._throttling.newest()
-
-    def _throttled(self, span: _Span) -> str:
-        """Whether heat throttled CPUs since the last reset, or in the last minute: most intervals
-        are too short to be read on a screen, or to be seen by who scrapes the agent."""
-        if self._throttling is None:
-            return ""
-        if span.throttling is None:
-            return throttled_note(self._throttling.recent(), "in the last minute")
-        return throttled_note(span.throttling.until(self._throttling.newest()))
-
-    def _build_result(self, by: str, span: _Span, *, whole: bool, complete: bool) -> Attribution:
-        """The result for a span: everything since the last reset (`whole`), or the interval."""
+    def _build_result(self, by: str, *, whole: bool, complete: bool) -> Attribution:
+        """The result of everything since the last reset (`whole`), or of the interval."""
+        span = self._spans.total if whole else self._spans.interval
         grouping, first = self._groupings[by], self._groupings[self._first]
         ledger, calls = grouping.sums(whole)
         begin_ns = max(span.begin_ns, grouping.begin_ns)
-        meta, before = self._meta, span.loss or {}
-        loss = {
-            cause: n
-            for cause, count in self._loss_counts().items()
-            if (n := count - before.get(cause, 0)) > 0
-        }
+        meta = self._meta
         info = TraceInfo(
             meta.host,
             meta.kernel,
@@ -327,10 +271,10 @@ class StreamSession(BlockReader):
             meta.start,
             max(0, self._now_ns - begin_ns) * 1e-9,
             complete,
-            loss,
+            self._spans.loss(span),
             ledger.lost_ns,
             self._changes(begin_ns),
-            self._throttled(span),
+            self._spans.throttled(span),
         )
         about = replace(
             provenance(meta, ledger, info),
@@ -353,5 +297,4 @@ class StreamSession(BlockReader):
         return server_changes(replace(self._meta, changes=tuple(in_span)))
 
     def _account(self, roles: Roles, labels: list[GroupLabel]) -> Account:
-        memory = self.memory.of(labels)
-        return Account(self._accounts, roles=roles, memory=memory)
+        return Account(self._accounts, roles=roles, memory=self.memory.of(labels))

@@ -25,13 +25,14 @@ import numpy as np
 import numpy.typing as npt
 
 from qjoule.contract import AGGREGATE, LATENCY_BUCKETS, SAID_UNKNOWN, SAMPLE, SHAPE_OTHER, OwnerKind
-from qjoule.engine.live_groups import Records, Tagged
+from qjoule.engine.live_owners import Records, Tagged
 from qjoule.model.arrays import F64
 from qjoule.model.energy import I64, Bool
 from qjoule.shapes.safe_text import sanitise
 from qjoule.snapshots import Sampled
 from qjoule.stream.blocks import Frame
-from qjoule.stream.client_reports import CallReports, CallShapes, ClientTags, ReportedCall
+from qjoule.stream.client_reports import CallReports, CallShapes, ReportedCall
+from qjoule.stream.client_tags import ClientTags
 from qjoule.stream.session_updates import MAX_SESSIONS
 from qjoule.stream.sessions import Sessions
 from qjoule.tags.definitions import Tags

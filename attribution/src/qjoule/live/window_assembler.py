@@ -9,10 +9,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from qjoule.contract import AGGREGATE, ENERGY, PACKAGE_TIME
-from qjoule.engine.live_groups import Records
+from qjoule.engine.live_owners import Records
 from qjoule.engine.stolen import LiveStolen
 from qjoule.model.arrays import F64, Machine
-from qjoule.model.energy import I64, Readings, Series, WindowEnergy, window_energy
+from qjoule.model.energy import I64, Readings, Series, WindowEnergy
+from qjoule.model.reading_windows import window_energy
 from qjoule.model.slow import SlowCounterState, add_slow
 
 UNKNOWN = -1

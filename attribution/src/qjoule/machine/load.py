@@ -220,7 +220,9 @@ class Guard:
             )
 
 
-def look(pids: Callable[[], Collection[int]], root: Path = Path("/")) -> Callable[[], Reading]:
+def load_reader(
+    pids: Callable[[], Collection[int]], root: Path = Path("/")
+) -> Callable[[], Reading]:
     """Returns a function that samples this machine; `pids`: the processes of our own load."""
 
     def read() -> Reading:

@@ -23,7 +23,8 @@ from qjoule.metrics.exposition import (
     seconds,
 )
 from qjoule.metrics.interval import Amounts, Shape, safe
-from qjoule.model.result import APPEARED, Waits
+from qjoule.model.call_outcomes import Waits
+from qjoule.model.result import APPEARED
 
 
 def counter_families(counters: Counters) -> Iterator[Family]:

@@ -89,7 +89,7 @@ def gauge(name: str, about: str, label: str, values: Mapping[str, int | float]) 
     return Family(name, "gauge", about, samples=samples)
 
 
-def plain(name: str, about: str, value: float, unit: str = "") -> Family:
+def unlabelled_gauge(name: str, about: str, value: float, unit: str = "") -> Family:
     """A gauge without labels."""
     return Family(name, "gauge", about, unit, [Sample((), f"{value:.14g}")])
 
@@ -104,8 +104,7 @@ def by_label(name: str, about: str, label: str, values: Mapping[str, int], creat
 
 
 def preferred_format(accept: str) -> str:
-    """The format that an Accept header prefers (RFC 9110, 12.5.1); the text format if it does not
-    say."""
+    """The format that an Accept header prefers (RFC 9110, 12.5.1); by default the text format."""
     weights = {
         TEXT: _weight(accept, "text/plain"),
         OPENMETRICS: _weight(accept, "application/openmetrics-text"),
@@ -146,8 +145,7 @@ def _weight(accept: str, kind: str) -> float:
 def _add_family(lines: list[str], family: Family, openmetrics: bool) -> None:
     """Adds a family's lines. In the text format a counter's name has its ending, an info is a
     gauge, and series have no time of creation."""
-    name = family.name
-    kind = family.kind
+    name, kind = family.name, family.kind
     if not openmetrics:
         name += {"counter": "_total", "info": "_info"}.get(kind, "")
         kind = "gauge" if kind == "info" else kind

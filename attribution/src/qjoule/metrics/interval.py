@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from qjoule.contract import LATENCY_BUCKETS
+from qjoule.model.call_outcomes import Outcomes, Waits
 from qjoule.model.interval import RowErrors, of_recordings
-from qjoule.model.result import PARTS, Attribution, Domain, Outcomes, Row, Waits
+from qjoule.model.result import PARTS, Attribution, Domain, Row
 from qjoule.shapes.safe_text import sanitise, shorten
 from qjoule.shapes.shape import OtherId
 

@@ -14,12 +14,13 @@ import numpy as np
 
 from qjoule.model.arrays import Renumbering, WindowBatch
 from qjoule.model.batches import BLOCK_ENTRIES, Cells, OpenBlock, cut, joined, windows
-from qjoule.model.coefficients import Coefficients, IdlePolicy, IdleTable
+from qjoule.model.coefficients import Coefficients, IdlePolicy
 from qjoule.model.energy import I64, UPDATE_PERIOD_NS, Series
 from qjoule.model.explain import RowWatch
 from qjoule.model.fit.learner import Learner
 from qjoule.model.fit.remembered import Memory
 from qjoule.model.fit.rows import ClassOf, itself
+from qjoule.model.idle_table import IdleTable
 from qjoule.model.ledger import Ledger
 from qjoule.model.per_core import CoreCounters, CoreWindows
 from qjoule.model.power_model import PowerModel

@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The arrays that the model works on: machines, segments, and their sums per window. Also new group
-numbers, so that a live view can drop groups and still add up.
-"""
+"""The arrays that the model works on: machines, segments, sums per window, and group numbers."""
 
 from __future__ import annotations
 
@@ -19,8 +17,7 @@ from qjoule.model.energy import I64, Bool, WindowEnergy
 F64 = npt.NDArray[np.float64]
 COUNTERS = 3
 SMALL = 3  #: sums of small cores: ns, cycles, instructions
-#: Lengths of the tails of `EFFECTS`, in ns: `tail_ns` in attribution/sweep/tails.c. The long ones
-#: are of packages alone.
+#: Lengths of tails in `EFFECTS`: `tail_ns` in attribution/sweep/tails.c. Long ones: packages only.
 TAILS_NS = (100_000, 200_000, 400_000, 800_000, 1_600_000)
 LONG_TAILS_NS = (3_200_000, 4_800_000, 6_400_000, 9_600_000, 12_800_000)
 #: Mean misses per ns of busy cores up to which traffic counts: `limit_per_ns` in events.h there.
@@ -113,8 +110,7 @@ class Segments:
 
 @dataclass(frozen=True)
 class Entries:
-    """Sums per window, package and group, sorted by these; one row each, never without time or
-    tail.
+    """Sums per window, package and group, sorted by these; each row has time or a tail.
 
     `package` is a slot. `overlap_ns` is the part of `cpu_ns` in which an SMT sibling was busy.
     `shared_ns` is the integral of dt / (busy cores of the package * busy threads of the core);
@@ -197,8 +193,7 @@ class WindowBatch:
 
     @cached_property
     def by_slots(self) -> dict[tuple[int, ...], Any]:
-        """Results that `zones` caches for this batch, by package slots; learning and splitting
-        share them."""
+        """Results that `zones` caches by package slots, for learning and for splitting."""
         return {}
 
 
@@ -235,10 +230,9 @@ class LostTime:
 
 @dataclass(frozen=True)
 class Renumbering:
-    """New numbers of groups. `group` (old groups,): the new number of each; several may be merged
-    into one.
+    """New numbers of groups, when a live view drops some: `group` (old groups,).
 
-    Groups that are not merged keep their order.
+    Several groups may be merged into one; the others keep their order.
     """
 
     group: I64
@@ -261,8 +255,7 @@ class Renumbering:
         return np.asarray(~self.shared[self.group[group]])
 
     def sums(self, values: npt.NDArray[_Number]) -> npt.NDArray[_Number]:
-        """Converts sums of the first m old groups (m, ...) to sums of the new groups (groups,
-        ...)."""
+        """Adds up sums of the first m old groups (m, ...) for the new groups (groups, ...)."""
         sums = np.zeros((self.groups, *values.shape[1:]), values.dtype)
         np.add.at(sums, self.group[: len(values)], values)
         return sums

@@ -44,8 +44,7 @@ _CLAIMS = 3
 
 @dataclass(frozen=True)
 class Compared:
-    """One statement, or the total. A ratio above 1 is B's gain, except powerup's, which is its
-    cost.
+    """One statement, or the total. A ratio above 1 is a gain of B; of powerup, a cost.
 
     Attributes:
         base, new: of A and B; with several runs geometric means, and all calls.
@@ -79,8 +78,7 @@ class Compared:
 
 @dataclass(frozen=True)
 class Sides:
-    """The comparison of two sides. `ratios` and `total_ratios` are B over A by metric
-    (`METRICS`)."""
+    """Two sides compared. `ratios` and `total_ratios`: B over A, by metric (`METRICS`)."""
 
     rows: list[Compared]
     total: Compared
@@ -188,8 +186,7 @@ def _rows(
 
 
 def _of_one_run(comparison: Comparison, runs: tuple[int, int], flags: tuple[str, ...]) -> Compared:
-    """The comparison of single runs, by their own intervals, which do not cover the variation
-    between runs."""
+    """Single runs compared by their own intervals, without the variation between runs."""
     gains, ends = (
         (comparison.speedup, comparison.greenup),
         (comparison.speedup_ci95, comparison.greenup_ci95),

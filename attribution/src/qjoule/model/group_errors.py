@@ -89,8 +89,7 @@ class GroupErrors:
     down_nj: F64 = field(default_factory=lambda: np.zeros(0))  #: one-sided, 95 %
     up_nj: F64 = field(default_factory=lambda: np.zeros(0))
     share_model_nj: F64 = field(default_factory=lambda: np.zeros(0))  #: of E - s T, by blocks
-    #: The model's standard error of T by blocks, times the group's share in the block, or its
-    #: square.
+    #: By blocks: the model's standard error of T, times the group's share, or times its square.
     common_nj: F64 = field(default_factory=lambda: np.zeros(0))
     common_nj2: F64 = field(default_factory=lambda: np.zeros(0))
     beside_nj2: F64 = field(default_factory=lambda: np.zeros(0))  #: covariance of edges with T's
@@ -265,8 +264,7 @@ class GroupErrors:
         lost_nj = float(self.loss_nj.sum())
         shift = self.loss_nj - share * lost_nj
         symmetric_nj = np.minimum(self.loss_nj, lost_nj - self.loss_nj)
-        # Unknown power at rest is in the energy of all groups, so it is subtracted from all at
-        # once.
+        # Unknown power at rest is in all groups' energy, so it is subtracted from all at once.
         above_rest = np.maximum(energy - self.rest_nj, 0.0)
         shifted = above_rest / max(float(above_rest.sum()), 1.0) * total_nj - energy
         zeros = np.zeros(len(energy))

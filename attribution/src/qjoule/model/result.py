@@ -7,10 +7,10 @@ queries + background + other_processes + kernel + tracer + idle + residual = mea
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from qjoule.model.call_outcomes import Outcomes, Waits
 from qjoule.model.impact import Factors
 from qjoule.model.interval import RowErrors
 from qjoule.model.labels import BY_THREAD, COUNTED, NOT_SELECTED
@@ -38,15 +38,6 @@ class Domain:
         return sum(nj for part, nj in self.parts_nj.items() if part in OWNERS)
 
 
-class Outcomes(NamedTuple):
-    """How a group's calls ended. A request of several executions has at most one error."""
-
-    errors: int = 0  #: queries that ended with one
-    unanswered: int = 0  #: calls whose end is unknown
-    rows: int = 0  #: returned or changed, of all calls but the `rowless`
-    rowless: int = 0  #: calls whose number of rows is unknown
-
-
 class AloneTime(NamedTuple):
     """How long a group ran alone (with at least 95 % of the busy time), and what that was worth.
 
@@ -56,30 +47,6 @@ class AloneTime(NamedTuple):
 
     alone_s: float
     information_nats: float
-
-
-class Waits(NamedTuple):
-    """What the queries of a row waited for, in ns, summed over the queries whose waits are
-    recorded."""
-
-    latency_ns: int  #: of those queries; their threads ran for the remainder
-    run_queue: int
-    lock: int
-    io: int
-    network: int
-    sleep: int
-    other: int
-
-    @property
-    def ran_ns(self) -> int:
-        """How long their threads ran between begin and end, without helpers in parallel."""
-        return self.latency_ns - sum(self[1:])
-
-    @staticmethod
-    def added(parts: Iterable[Waits | None]) -> Waits | None:
-        """The sum of the parts that are recorded; None without any."""
-        recorded = [waits for waits in parts if waits is not None]
-        return Waits(*map(sum, zip(*recorded, strict=True))) if recorded else None
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -98,26 +99,17 @@ def _write(stem: Path, frame: pd.DataFrame, draw: Draw) -> list[Path]:
 
 def _trace_figures(gathered: Gathered) -> dict[str, tuple[pd.DataFrame, Draw]]:
     out: dict[str, tuple[pd.DataFrame, Draw]] = {
-        "calls": (
-            figure_data.calls_over_time(gathered),
-            lambda figure: _draw_calls(gathered, figure),
-        ),
+        "calls": (figure_data.calls_over_time(gathered), partial(_draw_calls, gathered)),
     }
     if any(row.waits for row in gathered.attribution.rows):
         frame = figure_data.latency(gathered)
-        out["latency"] = (frame, lambda figure: _draw_latency(gathered, figure))
+        out["latency"] = (frame, partial(_draw_latency, gathered))
     if has_energy(gathered.attribution):
         out |= {
-            "power": (figure_data.power(gathered), lambda figure: _draw_power(gathered, figure)),
-            "parts": (figure_data.parts(gathered), lambda figure: _draw_parts(gathered, figure)),
-            "statements": (
-                figure_data.statements(gathered),
-                lambda figure: _draw_statements(gathered, figure),
-            ),
-            "calls-joules": (
-                figure_data.calls(gathered),
-                lambda figure: _draw_single_calls(gathered, figure),
-            ),
+            "power": (figure_data.power(gathered), partial(_draw_power, gathered)),
+            "parts": (figure_data.parts(gathered), partial(_draw_parts, gathered)),
+            "statements": (figure_data.statements(gathered), partial(_draw_statements, gathered)),
+            "calls-joules": (figure_data.calls(gathered), partial(_draw_single_calls, gathered)),
         }
     return out
 

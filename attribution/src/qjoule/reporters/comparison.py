@@ -136,8 +136,7 @@ def _gate(result: GateResult) -> dict[str, Any]:
 
 
 def render(report: Report, *, width: int | None = None, color: bool = False) -> str:
-    """Returns the comparison as text that ends with a line feed. `width`: cells, else the
-    terminal's."""
+    """Returns the comparison as text; `width`: in cells, by default the terminal's."""
     width = page_width(width, _MIN_WIDTH, _FALLBACK)
     page = Page(width, color)
     page.print(notes_grid(fmt.safe_notes(report.about()), 11))
@@ -188,8 +187,7 @@ def _table(report: Report, width: int) -> Table:
 
 
 def latency_words(base: Form, new: Form) -> str:
-    """Returns the part of the latency that changed most, as `lock +41.0 ms/call`, or '' if
-    unknown."""
+    """Returns the part of the latency that changed most (`lock +41.0 ms/call`), '' if unknown."""
     part, ns = latency_change(base, new) or ("", 0.0)
     return f"{_PARTS[part]} {'+' if ns > 0 else ''}{fmt.duration(ns)}/call" if part else ""
 
@@ -219,17 +217,14 @@ def _verdict(row: Compared) -> str:
     words = in_words(row.category)
     text = words if words == row.category else f"{row.category.partition(':')[0]}: {words}"
     if row.category == "energy not separable":
-        text = "; ".join(
-            filter(None, (text, how_many_more(row.more_runs), _detectable_text(row.detectable)))
-        )
+        more = how_many_more(row.more_runs), _detectable_text(row.detectable)
+        text = "; ".join(filter(None, (text, *more)))
     # A single run is mentioned once, in a note for all rows.
     return "; ".join([fmt.one_line(text), *(flag for flag in row.flags if flag != ONE_RUN)])
 
 
 def _detectable_text(detectable: float | None) -> str:
-    if detectable is None:
-        return ""
-    return f"{fmt.share(detectable - 1)} more would have been found"
+    return f"{fmt.share(detectable - 1)} more would have been found" if detectable else ""
 
 
 def how_many_more(more_runs: float | None) -> str:
@@ -253,12 +248,8 @@ def _gates(report: Report) -> Table:
     states = ("regressed", "not separable", "passes")
     for result in sorted(report.gates, key=lambda result: states.index(result.status))[:_ROWS]:
         title = "all, in A's mix of calls" if report.gate_total else statement(result.compared)
-        table.add_row(
-            str(result.gate),
-            Text(title),
-            _ratio(result.ratio, result.ci95),
-            Text(gate_words(result)),
-        )
+        ratio, words = _ratio(result.ratio, result.ci95), Text(gate_words(result))
+        table.add_row(str(result.gate), Text(title), ratio, words)
     return table
 
 

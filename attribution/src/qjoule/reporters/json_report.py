@@ -15,12 +15,13 @@ from typing import Any
 from qjoule.engine.keys import TRANSACTION
 from qjoule.errors import QjouleError
 from qjoule.lazy_import import pa
+from qjoule.model.call_outcomes import Waits
 from qjoule.model.gpsup import Form
 from qjoule.model.repeated import MadeWith, RunForms
-from qjoule.model.result import PARTS, Attribution, Domain, Row, TracePart, Waits
+from qjoule.model.result import PARTS, Attribution, Domain, Row, TracePart
 from qjoule.model.row_sums import added
 from qjoule.reporters import format as fmt
-from qjoule.reporters import impact, missing
+from qjoule.reporters import impact, server_changes
 from qjoule.reporters.missing import alarm, lost
 from qjoule.reporters.provenance import unavailable
 from qjoule.reporters.result_columns import flat_table, json_part, json_row
@@ -96,7 +97,7 @@ def _about(attribution: Attribution) -> dict[str, Any]:
             "unattributed_windows": attribution.unattributed_windows,
             "window_causes": attribution.window_causes,
             "anomalies": attribution.anomalies,
-            **({"changes": missing.change_documents(attribution)} if trace.changes else {}),
+            **({"changes": server_changes.change_documents(attribution)} if trace.changes else {}),
         },
         "energy_source": {
             "name": source.name,

@@ -11,7 +11,7 @@ from rich.cells import cell_len, set_cell_size
 
 from qjoule.model.result import Attribution
 from qjoule.reporters import format as fmt
-from qjoule.reporters import missing
+from qjoule.reporters import missing, server_changes
 from qjoule.reporters.live_state import SORTS, ViewState
 from qjoule.reporters.missing import alarm
 from qjoule.reporters.provenance import attach_modes, graded, has_energy
@@ -190,7 +190,7 @@ def _provenance(attribution: Attribution, width: int) -> Line:
 
 def _attach_modes(attribution: Attribution, width: int) -> Line:
     """Puts problems first, so that they are visible at any width: losses, then untraced servers."""
-    alarm_text, untraced = alarm(attribution), ", ".join(missing.untraced(attribution))
+    alarm_text, untraced = alarm(attribution), ", ".join(server_changes.untraced(attribution))
     items = [(f"ALARM: {alarm_text}" if alarm_text else "", "bad"), (untraced, "bad")]
     left_out = attribution.energy_source.left_out.items()
     items += [(fmt.one_line(f"{name} left out: {why}"), "bad") for name, why in left_out]

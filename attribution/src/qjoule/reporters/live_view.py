@@ -3,23 +3,16 @@
 
 Only spans that changed since the last frame are redrawn, and new snapshots at most `REDRAWS_PER_S`
 times a second, so that the view is usable over a slow line.
-
-The terminal may vanish (a closed window, a lost ssh) or stop accepting output. textual alone would
-wait for such a terminal, or read its end of input in a busy loop.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
-import queue
-import select
 import signal
-import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from rich.cells import cell_len
 from rich.segment import Segment
@@ -27,7 +20,6 @@ from rich.style import Style
 from textual import events
 from textual.app import App, ComposeResult
 from textual.binding import BindingType
-from textual.drivers.linux_driver import LinuxDriver
 from textual.geometry import Region
 from textual.strip import Strip
 from textual.widget import Widget
@@ -36,74 +28,8 @@ from qjoule.errors import QjouleError
 from qjoule.reporters.live_frame import Line
 from qjoule.reporters.live_screen import HEADER_LINES, compose, visible_rows
 from qjoule.reporters.live_state import Effect, ViewState, row_key
+from qjoule.reporters.live_terminal import Terminal
 from qjoule.snapshots import Controls, Snapshot, SnapshotSource
-
-_TICK_S = 0.05
-
-
-class Screen:
-    """The file that textual writes to. A write waits for the previous one, unless `give_up` was
-    called."""
-
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor = descriptor
-        self._texts: queue.Queue[str] = queue.Queue(1)
-        self._given_up = threading.Event()
-        threading.Thread(target=self._run, name="qjoule-screen", daemon=True).start()
-
-    def write(self, text: str) -> None:
-        while not self._given_up.is_set():
-            with suppress(queue.Full):
-                self._texts.put(text, timeout=_TICK_S)
-                return
-
-    def flush(self) -> None:
-        while self._texts.unfinished_tasks and not self._given_up.wait(_TICK_S / 10):
-            pass
-
-    def fileno(self) -> int:
-        return self._descriptor
-
-    def give_up(self) -> None:
-        """Drops unwritten text, and all later text."""
-        self._given_up.set()
-
-    def _run(self) -> None:
-        while True:
-            unwritten = self._texts.get().encode(errors="replace")
-            try:
-                while unwritten:
-                    unwritten = unwritten[os.write(self._descriptor, unwritten) :]
-            except OSError:
-                self.give_up()
-            self._texts.task_done()
-
-
-class Terminal(LinuxDriver):
-    """textual's driver, on standard output."""
-
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **options)
-        assert sys.__stdout__ is not None
-        self.screen = Screen(sys.__stdout__.fileno())
-        self._file: Any = self.screen
-
-    def run_input_thread(self) -> None:
-        with suppress(OSError):  # the terminal has gone
-            super().run_input_thread()
-
-    def on_hangup(self, call: Callable[[], object]) -> None:
-        """Calls `call`, on another thread, once the terminal has gone."""
-
-        def wait() -> None:
-            hangup = select.poll()
-            hangup.register(self.fileno, 0)
-            hangup.poll()
-            self.screen.give_up()
-            call()
-
-        threading.Thread(target=wait, name="qjoule-terminal", daemon=True).start()
-
 
 REDRAWS_PER_S = 4.0
 #: Time at the view's end to wait for a terminal that accepts nothing.

@@ -11,7 +11,7 @@ from qjoule.machine.facts import MEMORY_BY_METER, NO_DRAM_ON_AMD, is_amd
 from qjoule.model.labels import BY_THREAD, SEVERAL
 from qjoule.model.result import PARTS, Attribution, Domain, Row, ServerCoverage, TracePart
 from qjoule.reporters import format as fmt
-from qjoule.reporters import missing
+from qjoule.reporters import missing, server_changes
 from qjoule.reporters.labels import query_label
 from qjoule.reporters.missing import alarm
 
@@ -191,7 +191,7 @@ def footing(attribution: Attribution) -> list[tuple[str, str]]:
         *(("", _named_share(server)) for server in attribution.servers),
         ("loss", missing.loss(attribution)),
         ("complete", _completeness(attribution)),
-        *(("servers", text) for text in missing.server_changes(attribution, hidden=False)),
+        *(("servers", text) for text in server_changes.server_changes(attribution, hidden=False)),
     ]
     if windows := missing.windows(attribution):
         lines.append(("windows", windows))
@@ -287,7 +287,7 @@ def _other_domain(domain: Domain) -> str:
 
 def _completeness(attribution: Attribution) -> str:
     text = "yes" if attribution.trace.complete else "NO: the trace was cut off, its end is missing"
-    if untraced := missing.untraced(attribution):
+    if untraced := server_changes.untraced(attribution):
         text += f" · BUT {', '.join(untraced)}"
     if attribution.unattributed_windows:
         text += (

@@ -15,7 +15,7 @@ from typing import Any
 from qjoule.model.interval import RowErrors
 from qjoule.model.result import Attribution, Row
 from qjoule.reporters import format as fmt
-from qjoule.reporters import impact, missing
+from qjoule.reporters import impact, server_changes
 from qjoule.reporters.labels import id_cell, id_document, id_names
 from qjoule.reporters.missing import alarm
 from qjoule.reporters.waits import LATENCY_PARTS
@@ -231,7 +231,7 @@ def _constant_columns(attribution: Attribution) -> list[tuple[str, type, Any]]:
         ("loss", str, loss),
         ("alarm", str, alarm(attribution)),
         ("complete", str, _yes(trace.complete)),
-        ("servers_not_seen", str, "; ".join(missing.server_changes(attribution))),
+        ("servers_not_seen", str, "; ".join(server_changes.server_changes(attribution))),
         ("cpu_throttled", str, trace.throttled),
     ]
     if source.left_out:

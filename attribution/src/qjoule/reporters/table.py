@@ -3,12 +3,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
-from rich.style import Style
-from rich.table import Table
-from rich.text import Text
-
 from qjoule.model.result import OWNERS, PARTS, Attribution, Row
 from qjoule.reporters import format as fmt
 from qjoule.reporters import impact, provenance
@@ -21,21 +15,13 @@ from qjoule.reporters.labels import (
     statement_label,
 )
 from qjoule.reporters.plain import (
-    STATEMENT,
-    Column,
     Page,
-    fitted_table,
-    key_width,
     notes_grid,
     page_width,
-    sized,
 )
 from qjoule.reporters.provenance import flag_letters, footing, graded, has_energy, heading
-from qjoule.reporters.result_columns import FIGURES
+from qjoule.reporters.table_columns import KEY, OF_RESULT, Line, table_of
 from qjoule.reporters.waits import (
-    HELPERS,
-    STOLEN,
-    WAIT_TITLES,
     helpers_cell,
     notes_on_waits,
     stolen_cell,
@@ -45,42 +31,6 @@ from qjoule.reporters.waits import (
 _MIN_WIDTH = 40
 _FALLBACK = 120  #: columns if the terminal's width is unknown
 _FIXED_ROWS_PER_PART = 3
-
-#: Columns that this module makes, in order: title, and rank. The column with the highest rank is
-#: dropped first if the table is too wide; 0 is never dropped.
-_COLUMNS = {
-    "label": ("query", 0),
-    "server": ("server", 5),
-    "fingerprint": ("fingerprint", 9),
-    "calls": ("calls", 3),
-    "energy": ("energy", 0),
-    "share": ("share ± 95 %", 2),
-    "kwh": ("", 5),
-    "cost": ("cost", 2),
-    "gco2e": ("CO2e", 2),
-    "per_call": ("J/call ± 95 %", 1),
-    "cost_call": ("cost/call", 1),
-    "gco2e_call": ("CO2e/call", 1),
-    "flags": ("", 0),
-    "power": ("W", 7),
-    "cpu": ("CPU ms/call", 4),
-    "commit": ("commit", 2),
-    "commit_time": ("for", 3),
-}
-#: Further columns: those of a result that have an `InTable`.
-_OF_RESULT = [(column, column.in_table) for column in FIGURES if column.in_table]
-_BESIDE_WAITS = ("label", "server", "fingerprint", "calls", "energy", "share", "latency_ns_mean")
-_LEFT_ALIGNED = ("label", "server", "fingerprint", "flags")
-_KEY = "key:"  #: prefix of the column name of a key
-
-
-@dataclass(frozen=True)
-class Line:
-    """One line of the table, before its energies are rounded together."""
-
-    section: str  #: query, fixed or total
-    energy_nj: int
-    cells: dict[str, str]
 
 
 def render(
@@ -111,7 +61,7 @@ def render(
     page.print(notes_grid(heading(attribution)))
     page.print()
     ranked = attribution.energy_source.grade == "estimated"
-    page.print(_table(table_lines, units, width, waits=waits, ranked=ranked))
+    page.print(table_of(table_lines, units, width, waits=waits, ranked=ranked))
     page.print()
     legend = "  ".join(f"{letter} {fmt.one_line(flag)}" for flag, letter in flags.items())
     notes = [("flags", legend)] if legend else []
@@ -152,7 +102,7 @@ def lines(attribution: Attribution, limit: int, flags: dict[str, str]) -> list[L
 
 def _line_of_row(row: Row, attribution: Attribution, flags: dict[str, str]) -> Line:
     line = _line("query", statement_label(row), row.energy_nj, attribution, row)
-    line.cells.update({_KEY + name: value for name, value in key_cells(row).items()})
+    line.cells.update({KEY + name: value for name, value in key_cells(row).items()})
     line.cells.update(
         **cells_per_call(row, attribution),
         server=fmt.one_line(row.server),
@@ -181,7 +131,7 @@ def cells_per_call(row: Row, attribution: Attribution) -> dict[str, str]:
         "cpu": fmt.milliseconds(row.cpu_ns / row.calls if row.calls else None),
         **{
             column.name: in_table.text(column.of(row, energy_known))
-            for column, in_table in _OF_RESULT
+            for column, in_table in OF_RESULT
         },
     }
 
@@ -267,53 +217,3 @@ def _with_energies(attribution: Attribution, table_lines: list[Line]) -> dict[st
     if attribution.impact and "cost" in units:
         units["cost"] += attribution.impact.currency
     return units
-
-
-def _table(
-    table_lines: list[Line], units: dict[str, str], width: int, *, waits: bool, ranked: bool
-) -> Table:
-    columns = _columns(table_lines, units, width, waits=waits)
-    if ranked:
-        # Shares are far better known than the joules of an estimated total, so they come first.
-        columns = [replace(c, rank=0) if c.key == "share" else c for c in columns]
-        columns.sort(key=lambda column: (column.align == "right", column.key != "share"))
-    table, keys = fitted_table(columns, width, "label", total=True)
-    for index, line in enumerate(table_lines):
-        if index and line.section != table_lines[index - 1].section:
-            table.add_section()
-        style = {"query": Style(), "fixed": Style(dim=True), "total": Style(bold=True)}
-        table.add_row(*(Text(line.cells.get(key, "")) for key in keys), style=style[line.section])
-    return table
-
-
-def _columns(
-    table_lines: list[Line], units: dict[str, str], width: int, *, waits: bool
-) -> list[Column]:
-    """Returns the columns that have content, as wide as needed."""
-    columns = []
-    servers = {line.cells.get("server") for line in table_lines} - {None, ""}
-    keys = {
-        key: key.removeprefix(_KEY)
-        for line in table_lines
-        for key in line.cells
-        if key.startswith(_KEY)
-    }
-    most = dict.fromkeys(keys, key_width(width, len(keys))) | {"label": STATEMENT}
-    titles = {"label": _COLUMNS["label"], **{key: (name, 0) for key, name in keys.items()}}
-    titles |= _COLUMNS | {
-        column.name: (in_table.title, in_table.rank) for column, in_table in _OF_RESULT
-    }
-    if waits:
-        titles = {key: title for key, title in titles.items() if key in (*_BESIDE_WAITS, *keys)}
-        titles |= {key: (title, 1) for key, title in WAIT_TITLES.items()}
-        titles[HELPERS] = (HELPERS, 1)
-        titles["waiting"] = ("idle J while waiting", 2)
-        titles[STOLEN] = (STOLEN, 1)
-    for key, (title, rank) in titles.items():
-        contents = [line.cells.get(key, "") for line in table_lines]
-        if not any(contents) or (key == "server" and len(servers) < 2):
-            continue
-        full_title = " ".join(filter(None, (title, units.get(key))))
-        left = key in _LEFT_ALIGNED or key in keys
-        columns.append(sized(key, full_title, contents, rank, most.get(key, 28), left=left))
-    return columns

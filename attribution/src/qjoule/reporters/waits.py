@@ -6,7 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Protocol
 
-from qjoule.model.result import Attribution, Row, Waits
+from qjoule.model.call_outcomes import Waits
+from qjoule.model.result import Attribution, Row
 from qjoule.reporters import format as fmt
 from qjoule.trace import vocabulary
 

@@ -42,7 +42,7 @@ _WHY = {
 
 
 @dataclass(frozen=True)
-class Who:
+class ProcessStatus:
     """Start time, parent and user of a process, all world-readable."""
 
     started: int  #: clock ticks since boot; identifies the process together with its pid
@@ -50,14 +50,14 @@ class Who:
     uid: int
 
 
-def bound(connection: socket.socket, pid: int) -> tuple[int, socket.socket]:
+def bind_process(connection: socket.socket, pid: int) -> tuple[int, socket.socket]:
     """Returns the process's user id, and a socket that is bound to the process.
 
     Raises:
         QjouleError: there is no such process.
     """
     try:
-        who = who_is(pid)
+        status = process_status(pid)
     except (ValueError, LookupError):
         raise QjouleError("it has ended") from None
     reply = ask(connection, Kind.BIND, pid=pid)
@@ -65,23 +65,23 @@ def bound(connection: socket.socket, pid: int) -> tuple[int, socket.socket]:
     bound_socket.set_inheritable(False)
     # If the process is the same before and after, the user id is not a predecessor's.
     try:
-        started = who_is(pid).started
+        started = process_status(pid).started
     except (ValueError, LookupError):
         started = -1
-    if started != who.started:
+    if started != status.started:
         bound_socket.close()
         raise QjouleError("it has ended")
-    return who.uid, bound_socket
+    return status.uid, bound_socket
 
 
-def who_is(pid: int) -> Who:
+def process_status(pid: int) -> ProcessStatus:
     """Reads /proc/PID. Raises ValueError or LookupError if there is no such process."""
     directory = _PROC / str(pid)
     lines = read_bytes(directory / "status").decode(errors="replace").splitlines()
     fields = dict(line.partition(":\t")[::2] for line in lines)
     # The name in parentheses may itself hold spaces and parentheses (proc(5), /proc/pid/stat).
     started = int(read_bytes(directory / "stat").rpartition(b")")[2].split()[19])
-    return Who(
+    return ProcessStatus(
         started,
         int(fields["PPid"]),
         int(fields["Uid"].split()[1]),  # real, effective, saved, file system
@@ -91,7 +91,7 @@ def who_is(pid: int) -> Who:
 def owner_of_process(pid: int) -> Owner | None:
     """Returns the owner of a process, or None if there is no such process."""
     try:
-        uid = who_is(pid).uid
+        uid = process_status(pid).uid
     except (ValueError, LookupError):
         return None
     return owner_of(uid, control_groups(_PROC / str(pid)))

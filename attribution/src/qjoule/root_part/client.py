@@ -254,7 +254,7 @@ def read_given(path: Path, most: int) -> bytes:
         return file.read(most)
 
 
-def why(error: Refused) -> str:
+def refusal_message(error: Refused) -> str:
     """Returns a refusal as a message."""
     if error.errno == errno.EPERM:
         return "the root part does not allow it"

@@ -17,8 +17,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from qjoule.errors import QjouleError
-from qjoule.root_part.access import SocketAccess, bound, identity_of, opened_of, who_is
-from qjoule.root_part.client import RootPart, installed, root_part, why
+from qjoule.root_part.access import (
+    SocketAccess,
+    bind_process,
+    identity_of,
+    opened_of,
+    process_status,
+)
+from qjoule.root_part.client import RootPart, installed, refusal_message, root_part
 from qjoule.root_part.examiner import Failed, Task, run_all
 from qjoule.root_part.protocol import MAX_KEPT, Kind, Refused, RootPartGone, What, ask
 from qjoule.servers.access import Access, FileIdentity, Opened
@@ -31,8 +37,9 @@ from qjoule.servers.direct_access import (
     port_range,
     thread_names,
 )
-from qjoule.servers.examine import Host, Listed, examine, prepare
+from qjoule.servers.examine import examine, prepare
 from qjoule.servers.examined_json import examined_from_json
+from qjoule.servers.hosts import Host, Listed
 from qjoule.servers.jvm.attach import CannotAttach
 from qjoule.servers.jvm.process import Identity, Reach, ReachedJvm, ended, status_of
 from qjoule.servers.processes import Owner, Process, Trust, owner_of
@@ -104,7 +111,7 @@ class _Jvm:
         except Refused as error:
             status_of(self)
             raise CannotAttach(
-                f"cannot run {sys.executable} as user {identity.uid}: {why(error)}"
+                f"cannot run {sys.executable} as user {identity.uid}: {refusal_message(error)}"
             ) from None
         try:
             status_of(self)
@@ -124,18 +131,18 @@ class _Jvm:
 
 def _bind(connection: socket.socket, pid: int) -> socket.socket:
     try:
-        return bound(connection, pid)[1]
+        return bind_process(connection, pid)[1]
     except Refused as error:
-        raise CannotAttach(f"process {pid} cannot be looked at: {why(error)}") from None
+        raise CannotAttach(f"process {pid} cannot be looked at: {refusal_message(error)}") from None
     except RootPartGone:
         raise
     except QjouleError:
         raise ended(pid) from None
 
 
-def _examined(descriptor: int, look: Callable[[Access], bytes]) -> bytes:
+def _examined(descriptor: int, examine: Callable[[Access], bytes]) -> bytes:
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET, 0, descriptor) as connection:
-        return look(SocketAccess(connection))
+        return examine(SocketAccess(connection))
 
 
 def _brings_pipe(descriptor: int) -> bytes:
@@ -177,11 +184,13 @@ class RootPartHost:
     def process(self, pid: int) -> Process:
         """Raises `Refused`, `ValueError` or `LookupError` if the process has ended."""
         reply = ask(self.connection, Kind.EXE, pid=pid)
-        who = who_is(pid)
+        status = process_status(pid)
         path = os.fsdecode(reply.text).removesuffix(DELETED)
         key = identity_of(reply.file).key
         directory = _PROC / str(pid)
-        return Process(pid, who.parent, directory, path, key, who.uid, control_groups(directory))
+        return Process(
+            pid, status.parent, directory, path, key, status.uid, control_groups(directory)
+        )
 
     def installed(self, patterns: Sequence[str]) -> list[tuple[Path, FileIdentity]]:
         return installed_files(Path("/"), patterns)
@@ -237,7 +246,7 @@ class _Examination:
                 lambda fd: _encoded(examine(_InstalledAccess(path, replace(file, fd=fd)), facts)),
                 file.fd,
             )
-        uid, self._bound = bound(self._host.connection, facts.pid)
+        uid, self._bound = bind_process(self._host.connection, facts.pid)
         self._owner = owner_of(uid, control_groups(_PROC / str(facts.pid)))
         threads = thread_names(_PROC / str(facts.pid))
         return Task(

@@ -22,7 +22,7 @@ from pathlib import Path
 from qjoule.errors import QjouleError
 from qjoule.servers.candidate import Candidate
 from qjoule.servers.direct_access import DirectAccess, is_process
-from qjoule.servers.examine import DirectHost, Host
+from qjoule.servers.hosts import DirectHost, Host
 from qjoule.servers.processes import (
     CONTAINER_ID,
     CONTAINER_NAME,

@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 
 from qjoule.contract import AttachMode
 from qjoule.errors import QjouleError
+from qjoule.servers.attach_plan import AttachPlan
 from qjoule.servers.choice import Case, Choice
 from qjoule.servers.discovery import server_of
-from qjoule.servers.examine import DirectHost, Host
-from qjoule.servers.plan import AttachPlan
+from qjoule.servers.hosts import DirectHost, Host
 from qjoule.servers.processes import Process, asking_user, order_fairly
 from qjoule.servers.resolution import without_probes
 from qjoule.servers.support import Mode, Running, ServerSupport, Settings, Supported

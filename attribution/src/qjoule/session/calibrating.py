@@ -17,13 +17,22 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from qjoule.errors import QjouleError
-from qjoule.machine.load import BusyWatch, Guard, Limits, LoadRose, Reading, Running, look, running
+from qjoule.machine.load import (
+    BusyWatch,
+    Guard,
+    Limits,
+    LoadRose,
+    Reading,
+    Running,
+    load_reader,
+    running,
+)
 from qjoule.machine.steps import ENOUGH, IDLE, QUICK_SETTLE_S, Step, Use
 from qjoule.model.fit.known_loads import Phase
 from qjoule.servers.decoding import fingerprint
 from qjoule.session.tracing import Tracing
 from qjoule.stream.context import StreamContext
-from qjoule.stream.ingest import record
+from qjoule.stream.record import record
 from qjoule.trace.meta import Meta
 from qjoule.trace.writer import TraceWriter
 
@@ -237,7 +246,7 @@ class QuickRun:
     ) -> None:
         self._bounds, self._power, self._check, self._sleep = bounds, power, check, sleep
         self._pids: tuple[int, ...] = ()
-        self._guard = Guard(bounds.limits, read or look(lambda: self._pids))
+        self._guard = Guard(bounds.limits, read or load_reader(lambda: self._pids))
 
     def begin(self, seconds: float) -> Use:
         """Measures for `seconds` how busy the machine is without our load."""

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from qjoule.children import FIRST, fork_helper, memory_to_share, wait_shortly
 from qjoule.errors import QjouleError
 from qjoule.process import hide
-from qjoule.root_part.access import SocketAccess, bound
+from qjoule.root_part.access import SocketAccess, bind_process
 from qjoule.root_part.client import root_part
 from qjoule.root_part.examiner import confine, limit
 from qjoule.servers.jvm.code_cache import BLOBS_MAX
@@ -71,7 +71,8 @@ class CodeWatch:
         with ExitStack() as stack:
             stack.enter_context(theirs)
             accesses = [
-                stack.enter_context(bound(root_part().need("stacks"), jvm.pid)[1]) for jvm in jvms
+                stack.enter_context(bind_process(root_part().need("stacks"), jvm.pid)[1])
+                for jvm in jvms
             ]
             self.descriptors = tuple(
                 memory_to_share(f"code of {jvm.label}", LISTS_BYTES) for jvm in jvms

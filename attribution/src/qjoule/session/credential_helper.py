@@ -20,9 +20,9 @@ from pathlib import Path
 
 from qjoule.children import fork_helper, wait_shortly
 from qjoule.contract import TEXT_BYTES
+from qjoule.servers.attach_plan import AttachPlan
 from qjoule.servers.client import CONNECTIONS_MAX, NamedConnection, NamesBefore, TextsById
 from qjoule.servers.decoding import decoding_of
-from qjoule.servers.plan import AttachPlan
 from qjoule.servers.types import Server
 from qjoule.session.credential_helper_process import (
     ANSWER,
@@ -34,7 +34,8 @@ from qjoule.session.credential_helper_process import (
     answer,
 )
 from qjoule.session.credentials import open_credentials, traced_process
-from qjoule.stream.before_tracing import Names, StatementText
+from qjoule.stream.before_tracing import Names
+from qjoule.stream.prepared_texts import StatementText
 
 
 class CredentialHelper:

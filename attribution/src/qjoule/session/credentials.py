@@ -42,7 +42,7 @@ from pathlib import Path
 from typing import Any
 
 from qjoule.errors import QjouleError
-from qjoule.root_part.access import SocketAccess, bound
+from qjoule.root_part.access import SocketAccess, bind_process
 from qjoule.root_part.client import root_part, user_name
 from qjoule.root_part.protocol import Refused
 from qjoule.servers.client import ANSWER_S, Account
@@ -127,7 +127,7 @@ def traced_process(server: Server) -> TracedProcess:
     """Reads the facts through the root part, which answers until the tracer is attached."""
     pid = server.tgids[0]
     try:
-        uid, connection = bound(root_part().need("asking servers"), pid)
+        uid, connection = bind_process(root_part().need("asking servers"), pid)
         with connection:
             access = SocketAccess(connection)
             network, sockets = access.network(), access.sockets()

@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from qjoule.errors import QjouleError
-from qjoule.root_part.client import root_part, us, why
+from qjoule.root_part.client import refusal_message, root_part, us
 from qjoule.root_part.protocol import Refused
 
 _FLAGS = os.O_RDONLY | os.O_DIRECTORY
@@ -99,7 +99,9 @@ def _create_by_root_part(directory: Path) -> int:
             raise QjouleError(
                 f"{directory} is there, and not empty or not yours: {_ELSE}"
             ) from None
-        raise QjouleError(f"cannot write to {directory}: {why(error)}; {_ELSE}") from None
+        raise QjouleError(
+            f"cannot write to {directory}: {refusal_message(error)}; {_ELSE}"
+        ) from None
     if os.fstat(descriptor).st_uid != os.getuid():
         os.umask(0o022)  # lets the caller read the files; nobody else can enter
     return descriptor

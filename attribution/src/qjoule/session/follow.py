@@ -19,13 +19,14 @@ from pathlib import Path
 
 from qjoule.contract import AttachMode
 from qjoule.errors import QjouleError
-from qjoule.root_part.access import identity_of, who_is
-from qjoule.root_part.client import why as why_refused
+from qjoule.root_part.access import identity_of, process_status
+from qjoule.root_part.client import refusal_message
 from qjoule.root_part.host import RootPartHost
 from qjoule.root_part.protocol import CODE_BYTES, Kind, Refused, ask
+from qjoule.servers.attach_plan import AttachPlan, PlannedServer, plan_bytes
 from qjoule.servers.choice import KernelFacts, with_hidden
 from qjoule.servers.discovery import make_labels_unique, server_of
-from qjoule.servers.plan import SERVERS_MAX, AttachPlan, PlannedServer, build_plan, plan_bytes
+from qjoule.servers.plan import SERVERS_MAX, build_plan
 from qjoule.servers.processes import Owner, Process, Trust
 from qjoule.servers.registry import c_name
 from qjoule.servers.resolution import FileKey
@@ -86,7 +87,7 @@ class Following:
         except NotReadyError:
             raise
         except Refused as error:
-            yield Followed(pid, why=f"the root part refuses: {why_refused(error)}")
+            yield Followed(pid, why=f"the root part refuses: {refusal_message(error)}")
         except QjouleError as error:
             yield Followed(pid, why=str(error))
 
@@ -229,7 +230,7 @@ def _required_programs(planned: PlannedServer) -> tuple[int, AttachMode, bool]:
 
 def _started(pid: int) -> int:
     try:
-        return who_is(pid).started if pid else -1
+        return process_status(pid).started if pid else -1
     except (ValueError, LookupError):
         return -1
 

@@ -20,10 +20,10 @@ from functools import partial
 
 from qjoule.children import memory_to_share, run_in_subprocess
 from qjoule.errors import QjouleError
-from qjoule.root_part.access import SocketAccess, bound
+from qjoule.root_part.access import SocketAccess, bind_process
 from qjoule.root_part.client import root_part
 from qjoule.root_part.examiner import Failed, Task, run_all
-from qjoule.servers.plan import AttachPlan
+from qjoule.servers.attach_plan import AttachPlan
 from qjoule.servers.registered import libraries_of
 from qjoule.servers.stack_tables import (
     JIT_CODE,
@@ -126,7 +126,7 @@ def _examine(
     rooms = [mmap.mmap(descriptor, SPACE_BYTES) for descriptor in memory]
 
     def task(number: int) -> Task:
-        with bound(root_part().need("stacks"), pids[number])[1] as connection:
+        with bind_process(root_part().need("stacks"), pids[number])[1] as connection:
             descriptor = os.dup(connection.fileno())
         tables = StackTables(rooms[number], number * MODULES_MAX + 1, vdso)
         return Task(lambda fd: _written(fd, tables, libraries[number]), descriptor, _CPU_S)

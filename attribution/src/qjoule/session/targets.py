@@ -13,11 +13,12 @@ from qjoule.errors import QjouleError
 from qjoule.machine.kernel import read_kernel_facts
 from qjoule.root_part.client import root_part
 from qjoule.root_part.host import reach_by, this_host
+from qjoule.servers.attach_plan import AttachPlan
 from qjoule.servers.choice import KernelFacts, with_hidden
 from qjoule.servers.decoding import OtherIds
 from qjoule.servers.discovery import find_servers
 from qjoule.servers.generic import by_thread_instead, with_generic
-from qjoule.servers.plan import AttachPlan, build_plan
+from qjoule.servers.plan import build_plan
 from qjoule.servers.registered import put_agents
 from qjoule.servers.resolution import Agent
 from qjoule.servers.types import Server

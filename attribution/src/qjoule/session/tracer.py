@@ -28,7 +28,7 @@ from qjoule.machine.idle_states import read_idle_states
 from qjoule.machine.perf_events import FurtherCounters, PerfEvent, hardware_counters, more_counters
 from qjoule.root_part.client import root_part
 from qjoule.root_part.protocol import Kind, Sensors, ask
-from qjoule.servers.plan import AttachPlan, PlannedServer
+from qjoule.servers.attach_plan import AttachPlan, PlannedServer
 from qjoule.servers.resolution import Agent
 from qjoule.trace.meta import Meta, Server
 

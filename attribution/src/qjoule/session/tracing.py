@@ -19,41 +19,37 @@ import errno
 import os
 import socket
 import struct
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
 
 from qjoule.children import share_memory
-from qjoule.contract import Block, Mode, SessionEvent
 from qjoule.errors import QjouleError
-from qjoule.interrupts import stopping
 from qjoule.process import drop_capability
-from qjoule.root_part.access import SocketAccess, bound
+from qjoule.root_part.access import SocketAccess, bind_process
 from qjoule.root_part.client import root_part
 from qjoule.root_part.protocol import Refused
 from qjoule.root_part.reader_filter import confine_reader
+from qjoule.servers.attach_plan import AttachPlan
 from qjoule.servers.decoding import titled
 from qjoule.servers.discovery import ProcServerDetector
-from qjoule.servers.plan import AttachPlan
 from qjoule.servers.registry import server_of
 from qjoule.session.compiled_code import CodeWatch
 from qjoule.session.pin import pin_map
 from qjoule.session.stacks import OpenTables, stack_tables
 from qjoule.session.targets import Targets
 from qjoule.session.tracer import Settings, Tracer, start_tracer, trace_meta
-from qjoule.stream.before_tracing import NamedStream, PreparedTextStream
-from qjoule.stream.block_reader import Losses, known_causes
-from qjoule.stream.blocks import Frame, Stream
+from qjoule.stream.before_tracing import NamedStream
+from qjoule.stream.blocks import Stream
+from qjoule.stream.prepared_texts import PreparedTextStream
 from qjoule.stream.process_titles import ProcessTitleStream
 from qjoule.stream.watch import Watch
-from qjoule.tags.connections import Addresses
+from qjoule.tags.addresses import Addresses
 from qjoule.tags.listening import DEFAULT_PATH
 from qjoule.tags.tagging import TagSource
 from qjoule.trace.meta import Meta
-from qjoule.trace.vocabulary import ATTACH_MODES
 
 _CREDENTIALS = struct.Struct("iII")  #: struct ucred: pid, uid, gid
 
@@ -85,7 +81,7 @@ def network_of(pid: int) -> str | None:
     try:
         if connection is None:
             return str(Path(f"/proc/{pid}/ns/net").readlink())
-        with bound(connection, pid)[1] as theirs:
+        with bind_process(connection, pid)[1] as theirs:
             return SocketAccess(theirs).network() or None
     except (OSError, QjouleError):
         return None
@@ -238,64 +234,3 @@ def _watch(meta: Meta, targets: Targets) -> Watch:
         unseen=unseen,
         follower=targets.reattach_helper,
     )
-
-
-@dataclass(frozen=True)
-class Traffic:
-    """Counts of the servers' requests. Servers are numbered as in the plan."""
-
-    seconds: float
-    requests: Mapping[int, int] = field(default_factory=dict)  #: counted, by server
-    attach_modes: Mapping[int, frozenset[str]] = field(default_factory=dict)  #: by server
-    hidden: Mapping[int, int] = field(default_factory=dict)  #: encrypted sessions, by server
-    loss: Mapping[str, int] = field(default_factory=dict)  #: by cause, summed over servers
-    problem: str = ""  #: why nothing was measured
-
-
-def measure_traffic(plan: AttachPlan, seconds: float) -> Traffic:
-    """Traces the plan's servers for `seconds`, without energy or counters. Keeps no text.
-
-    Afterwards this process can neither attach again nor open files (see `tracing`).
-
-    Raises:
-        QjouleError: there is no root part, or the tracer failed, with its message.
-    """
-    settings = Settings(Mode.RECORD, energy="none", counters=False)
-    with ExitStack() as stopped_by:
-
-        def attached(tracer: Tracer) -> None:
-            stopped_by.enter_context(stopping(tracer.stop, seconds))
-
-        with tracing(Targets(plan), settings, attached=attached) as running:
-            traffic = sum_up(running.stream, seconds)
-            stopped_by.close()
-            running.tracer.close()
-    return traffic
-
-
-def sum_up(stream: Stream, seconds: float) -> Traffic:
-    """Counts the requests of a stream until its end."""
-    losses = Losses()
-    requests: Counter[int] = Counter()
-    attach_modes: dict[int, set[str]] = {}
-    hidden: Counter[int] = Counter()
-    for frame in stream:
-        if frame.kind is Block.QUERY:
-            _add_requests(frame, requests, attach_modes)
-        elif frame.kind is Block.SESSION and frame.records["event"][0] == SessionEvent.OPAQUE:
-            hidden[int(frame.records["server"][0])] += 1
-        elif frame.kind is Block.LOSS:
-            losses.add(frame.records[known_causes(frame.records)])
-    names = {server: frozenset(modes) for server, modes in attach_modes.items()}
-    return Traffic(seconds, dict(requests), names, dict(hidden), losses.counts())
-
-
-def _add_requests(frame: Frame, requests: Counter[int], attach_modes: dict[int, set[str]]) -> None:
-    for server, attach_mode, executions in frame.records[
-        ["server", "attach_mode", "executions"]
-    ].tolist():
-        if executions:
-            requests[server] += executions
-            attach_modes.setdefault(server, set()).add(
-                ATTACH_MODES[attach_mode] if attach_mode < len(ATTACH_MODES) else ""
-            )

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Decides whose process the reattach helper examines next; runs in it.
 
-The root part limits the rate of examinations (tracer/root/look.c, may_bind()). Because any user can
+The root part limits the rate of examinations (tracer/root/bind.c, may_bind()). Because any user can
 start programs that look like servers, each owner has a share of that rate, and all untrusted owners
 together leave enough for the host's own services. A request beyond its share is refused, so nobody
 has to wait for other users' processes to become ready.

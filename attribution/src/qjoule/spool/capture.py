@@ -29,7 +29,7 @@ from qjoule.spool.recorder import Now, Recorder
 from qjoule.spool.ring_names import RingNames
 from qjoule.stream.block_reader import BlockReader
 from qjoule.stream.blocks import Frame, Stream
-from qjoule.stream.client_reports import ClientTags
+from qjoule.stream.client_tags import ClientTags
 from qjoule.stream.context import StreamContext, with_meter
 from qjoule.stream.names import CompiledCode, CompiledListing
 from qjoule.stream.session_updates import OpaqueConnections, read_session

@@ -29,7 +29,8 @@ from qjoule.spool.files import CONVERTING, FOLDER, is_captured, meta_of, names_o
 from qjoule.spool.tables import Made, Tables
 from qjoule.stream.context import Share
 from qjoule.trace.durable import replace_meta, sync
-from qjoule.trace.meta import Meta, open_regular, parse_meta
+from qjoule.trace.meta import Meta
+from qjoule.trace.meta_file import open_regular, parse_meta
 from qjoule.trace.schema import TABLES
 
 _READ_BYTES = 1 << 16

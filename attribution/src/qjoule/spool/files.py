@@ -23,7 +23,8 @@ from qjoule.spool.frames import SpoolReader
 from qjoule.spool.names import NamesReader, SegmentBegins
 from qjoule.stream.blocks import Stream
 from qjoule.trace.columns import Array
-from qjoule.trace.meta import Meta, open_regular, read_meta
+from qjoule.trace.meta import Meta
+from qjoule.trace.meta_file import open_regular, read_meta
 
 #: The folder of both; removed once the trace is complete.
 FOLDER = "capture"

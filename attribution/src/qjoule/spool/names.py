@@ -23,7 +23,7 @@ from xxhash import xxh3_64_hexdigest
 from qjoule.contract import TASK, Loss
 from qjoule.shapes.shape import OtherId
 from qjoule.stream.blocks import TIME_LIMIT_NS, Records
-from qjoule.stream.client_reports import Tagged
+from qjoule.stream.client_tags import Tagged
 from qjoule.stream.names import CompiledListing, ReportedQueryId, StatementShape
 from qjoule.stream.pending import LostBefore, PartOf
 from qjoule.stream.session_updates import SessionUpdate

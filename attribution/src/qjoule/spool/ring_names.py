@@ -30,7 +30,7 @@ from qjoule.spool.names import (
     Untraced,
     line_of,
 )
-from qjoule.stream.client_reports import Tagged
+from qjoule.stream.client_tags import Tagged
 from qjoule.stream.names import ReportedQueryId, StatementShape
 from qjoule.stream.pending import LostBefore
 from qjoule.stream.session_updates import SessionUpdate

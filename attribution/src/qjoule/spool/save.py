@@ -28,7 +28,8 @@ from qjoule.spool.ring_names import Moment
 from qjoule.stream.blocks import Stream, encode_block
 from qjoule.stream.pending import PartOf
 from qjoule.trace.durable import replace_meta, sync
-from qjoule.trace.meta import Captured, Change, Meta, Part, open_regular
+from qjoule.trace.meta import Captured, Change, Meta, Part
+from qjoule.trace.meta_file import open_regular
 
 #: A save never has more dirty pages than this: the server's own writes do not wait for them.
 STEP_BYTES = 4 << 20

@@ -36,7 +36,8 @@ from qjoule.stream.names import Shape
 from qjoule.tags.kept_calls import KeptCall, KeptCalls
 from qjoule.tags.reported_calls import Call
 from qjoule.trace.columns import Array
-from qjoule.trace.meta import Change, Meta, MeterInfo, Server, open_regular
+from qjoule.trace.meta import Change, Meta, MeterInfo, Server
+from qjoule.trace.meta_file import open_regular
 from qjoule.trace.writer import TraceWriter
 
 

@@ -1,14 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Turns the tracer's stream into tables, batch by batch, driven only by the stream's own clock.
 
-The same blocks give the same tables in the same batches, however the pipe delivers them. `record`
-writes a whole stream, from the tracer or made of perf's records, to disk as a trace.
+The same blocks give the same tables in the same batches, however the pipe delivers them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
@@ -16,16 +14,12 @@ import pyarrow as pa
 
 from qjoule.contract import Block
 from qjoule.stream import rows
-from qjoule.stream.block_reader import BATCH_NS, BatchClock, BlockReader, known_causes
-from qjoule.stream.blocks import TIME_LIMIT_NS, Frame, Stream, forward, valid_segments, valid_tasks
-from qjoule.stream.client_reports import ClientTags, Tagged
+from qjoule.stream.batch_clock import BATCH_NS, BatchClock
+from qjoule.stream.block_reader import BlockReader, known_causes
+from qjoule.stream.blocks import TIME_LIMIT_NS, Frame, forward, valid_segments, valid_tasks
+from qjoule.stream.client_tags import ClientTags, Tagged
 from qjoule.stream.context import Share, StreamContext, with_meter
-from qjoule.stream.names import (
-    CompiledCode,
-    CompiledListing,
-    ReportedQueryId,
-    StatementShape,
-)
+from qjoule.stream.names import CompiledCode, CompiledListing, ReportedQueryId, StatementShape
 from qjoule.stream.owners import Owners
 from qjoule.stream.pending import PartOf, Pending, take_rows
 from qjoule.stream.queries import Queries, QuerySources, Span
@@ -44,9 +38,11 @@ from qjoule.trace.vocabulary import (
     TAGS_CAUSE,
     UNVERIFIED_CAUSE,
 )
-from qjoule.trace.writer import TraceWriter
 
 Tables = Mapping[str, pa.Table]
+Metadata = (
+    StatementShape | ReportedQueryId | SessionUpdate | Tagged | PartOf | CompiledListing | Array
+)
 _QUERY_BLOCKS = (Block.QUERY, Block.CHILD, Block.HELPER)
 
 
@@ -54,8 +50,7 @@ class Ingest(BlockReader):
     """Turns blocks into tables and hands each batch of them to `sink`.
 
     The stream completes the context's `meta`. The caller may replace it at any time, for instance
-    when a server is found later. `share`: makes only these tables, in the same batches as all of
-    them.
+    when a server is found later. `share`: makes only these tables, in the same batches as all.
     Records that contradict themselves are left out and counted as loss of cause `INVALID_CAUSE`.
     """
 
@@ -76,10 +71,7 @@ class Ingest(BlockReader):
         self._reports = context.reports
         self._meter = context.meter
         self._statements = Statements(
-            context.fingerprint,
-            max_shapes=max_shapes,
-            capture=self.meta.literals,
-            ids=context.ids,
+            context.fingerprint, max_shapes=max_shapes, capture=self.meta.literals, ids=context.ids
         )
         self._sent_tags = ClientTags()
         self._sessions = Sessions()
@@ -159,16 +151,7 @@ class Ingest(BlockReader):
         if self._clock.is_full:
             self.flush(everything=True)
 
-    def apply_metadata(
-        self,
-        news: StatementShape
-        | ReportedQueryId
-        | SessionUpdate
-        | Tagged
-        | PartOf
-        | CompiledListing
-        | Array,
-    ) -> None:
+    def apply_metadata(self, news: Metadata) -> None:
         """Takes in a text's shape, a session's event, tags, or task events, also from a capture.
         `PartOf` comes before all else."""
         match news:
@@ -202,8 +185,7 @@ class Ingest(BlockReader):
         self._update_changes()
         begin_ns = self.meta.begin_ns or 0
         span = Span(begin_ns, self._clock.sent_ns, self._clock.now_ns, everything, self._ending)
-        tables: dict[str, pa.Table] = {}
-        tables |= self._query_tables(span) if self._share.has_queries else {}
+        tables = dict(self._query_tables(span) if self._share.has_queries else {})
         tables |= self._time_tables(everything) if self._share.has_times else {}
         self._clock.close()
         self._owners.forget(self._clock.sent_ns)
@@ -256,18 +238,14 @@ class Ingest(BlockReader):
 
     def _advance(self, t_ns: int, *, sent: bool = False) -> None:
         """Moves the clock, and closes a batch when it is due."""
-        everything = self._clock.due(t_ns, sent=sent)
-        if everything is not None:
+        if (everything := self._clock.due(t_ns, sent=sent)) is not None:
             self.flush(everything=everything)
-
-    # ---- batches --------------------------------------------------------------------------------
 
     def _take_segments(self, everything: bool) -> pa.Table:
         until_ns = None if everything else self._clock.sent_ns
         segments, counters, more = self._pending.take_segments(until_ns)
         are_valid = valid_segments(segments)
-        if counters is not None:
-            counters = counters[are_valid]
+        counters = None if counters is None else counters[are_valid]
         segments = self._keep(segments, are_valid)
         owners = self._owners.resolve(segments)
         if self._watch is not None:
@@ -299,8 +277,8 @@ class Ingest(BlockReader):
         losses = self._take_timed(Block.LOSS)
         losses = self._keep(losses, known_causes(losses))
         self._losses.add(losses)
-        ours = {INVALID_CAUSE: self._invalid + self._announced.invalid}
-        ours[SPOOL_CAUSE] = self.missing_frames
+        invalid = self._invalid + self._announced.invalid
+        ours = {INVALID_CAUSE: invalid, SPOOL_CAUSE: self.missing_frames}
         if self._part is not None:
             ours[SPOOL_CAUSE] -= self._part.frames_before
         if self._meter is not None:
@@ -320,35 +298,3 @@ class Ingest(BlockReader):
             return records
         self._invalid += int(records.size - np.count_nonzero(valid))
         return take_rows(records, valid)
-
-
-def record(
-    stream: Stream,
-    writer: TraceWriter,
-    context: StreamContext,
-    *,
-    annotate: Callable[[Meta], Meta] = lambda meta: meta,
-) -> Meta:
-    """Writes a whole stream as a trace and returns its meta.
-
-    `annotate` is called whenever meta.json is written, the last time at the end, so that the caller
-    can add what it has learnt meanwhile (servers that started later).
-
-    The trace is complete if the stream reached its end block and nothing failed. Raises
-    `QjouleError` if the stream is damaged or the disk is full; what came before is kept.
-    """
-    ingest = Ingest(writer.write, context)
-    announced = None
-    try:
-        for frame in stream:
-            if announced is not ingest.meta and frame.kind not in (Block.CPU, Block.DOMAIN):
-                announced = ingest.meta
-                writer.write_meta(annotate(announced))
-            ingest.add(frame)
-    except BaseException as error:
-        with suppress(Exception):  # report the first error, not this one
-            last = ingest.finish(complete=False, stopped=str(error) or repr(error))
-            writer.close(annotate(last))
-        raise
-    stopped = stream.stopped
-    return writer.close(annotate(ingest.finish(complete=stopped is None, stopped=stopped)))

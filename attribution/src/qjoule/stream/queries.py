@@ -12,13 +12,8 @@ import pyarrow as pa
 from qjoule.contract import AttachMode, Block, QueryFlag
 from qjoule.stream import rows
 from qjoule.stream.blocks import forward
-from qjoule.stream.client_reports import (
-    CallReports,
-    CallShapes,
-    ClientTags,
-    ReportedCall,
-    call_rows,
-)
+from qjoule.stream.client_reports import CallReports, CallShapes, ReportedCall, call_rows
+from qjoule.stream.client_tags import ClientTags
 from qjoule.stream.pending import Pending, take_rows
 from qjoule.stream.sessions import Sessions
 from qjoule.stream.statements import Statements

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_right, insort
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 else:
     schema = LazyModule("qjoule.trace.schema")
 
+_T = TypeVar("_T")
 UNKNOWN, SAME, FIRST = -1, -2, -3  #: codes: unknown, unchanged, as at the login
 
 #: Codes of user, database, application and tags.
@@ -61,9 +62,7 @@ class Session:
         return self.user, self.database, self.application, self.tags
 
     def states(self) -> tuple[list[int], list[State]]:
-        """(times, the state from each time on). The first state has no time: it holds before all
-        others.
-        """
+        """(times, the state from each time on). The first state has no time: it holds before."""
         states = [self.state]
         before = states[0]
         for _, event, news in self.changes:
@@ -81,9 +80,7 @@ class Session:
 
 
 def states_at(sessions: list[Session], before: Array, codes: Array, at_ns: Array) -> Array:
-    """The state of each row's session, `sessions[code]`, at its time. `before`: their states before
-    any change.
-    """
+    """The state of each row's session, `sessions[code]`, at its time; `before`: before changes."""
     result: Array = before[codes]
     changing = [code for code, session in enumerate(sessions) if session.changes]
     for code, rows in rows_of(codes, changing):
@@ -177,21 +174,17 @@ class Sessions:
     def names_of(self, sessions: Array, at_ns: Array) -> tuple[Words, Words, Words]:
         """User, database and application of each session at its time; null where unknown."""
         states, rows = self._states_of(sessions, at_ns)
-        users, databases, applications, _ = states.T
-        return (
-            words(users, self._vocabulary, rows),
-            words(databases, self._vocabulary, rows),
-            words(applications, self._vocabulary, rows),
+        users, databases, applications = (
+            words(codes, self._vocabulary, rows) for codes in states.T[:3]
         )
+        return users, databases, applications
 
     def tags_of(
         self, sessions: Array, at_ns: Array, applications: Words
     ) -> tuple[Array, list[Tags]] | None:
-        """Tags that each session's client set for all its queries: codes and tags; None: none at
-        all.
+        """Tags that each session's client set for all its queries: codes and tags; None: no tags.
 
-        `applications`: the application name of each session, which may contain tags. Code -1: no
-        tags.
+        `applications`: the sessions' application names, which may contain tags. Code -1: no tags.
         """
         states, rows = self._states_of(sessions, at_ns)
         set_codes = states[:, 3] if rows is None else states[rows, 3]
@@ -205,9 +198,7 @@ class Sessions:
         return np.where(set_codes < 0, by_name, codes.reshape(-1)), sets + tags_by_name
 
     def connections(self, sessions: Array, at_ns: Array) -> tuple[Array, list[str | None]]:
-        """Name of each session's connection at its time, as the client's side also sees it: codes,
-        names.
-        """
+        """Each session's connection at its time, as the client also names it: codes, names."""
         codes, uniques = distinct(sessions)
         met = (self._sessions.get(number) for number in uniques.tolist())
         connections = [session.connections if session else [] for session in met]
@@ -236,10 +227,8 @@ class Sessions:
                     done -= 1
             session.user, session.database, session.application, session.tags = states[done]
             del session.changes[:done]
-            place = bisect_right(
-                session.connections, before_ns, key=lambda connection: connection[0]
-            )
-            del session.connections[: max(place - 1, 0)]
+            begun = sum(begin_ns <= before_ns for begin_ns, _ in session.connections)
+            del session.connections[: max(begun - 1, 0)]
             if not session.changes and len(session.connections) < 2:
                 self._changing.discard(number)
 
@@ -294,23 +283,17 @@ class Sessions:
         return session
 
     def _code(self, name: str | None) -> int:
-        if name is None:
-            return UNKNOWN
-        code = self._codes.get(name)
-        if code is None:
-            if len(self._vocabulary) >= MAX_NAMES:
-                return UNKNOWN
-            code = self._codes[name] = len(self._vocabulary)
-            self._vocabulary.append(name)
-        return code
+        return UNKNOWN if name is None else _number_of(name, self._codes, self._vocabulary)
 
     def _set_code(self, tags: Tags) -> int:
-        if not tags:
+        return _number_of(tags, self._set_codes, self._sets) if tags else UNKNOWN
+
+
+def _number_of(value: _T, numbers: dict[_T, int], values: list[Any]) -> int:
+    """The index of a value in `values`, which gets it if there is room; else `UNKNOWN`."""
+    if (number := numbers.get(value)) is None:
+        if len(values) >= MAX_NAMES:
             return UNKNOWN
-        code = self._set_codes.get(tags)
-        if code is None:
-            if len(self._sets) >= MAX_NAMES:
-                return UNKNOWN
-            code = self._set_codes[tags] = len(self._sets)
-            self._sets.append(tags)
-        return code
+        number = numbers[value] = len(values)
+        values.append(value)
+    return number

@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Maps shape hashes to fingerprints, within bounded memory even if a client sends ever new
-shapes.
-"""
+"""Maps shape hashes to fingerprints, in bounded memory even if clients send ever new shapes."""
 
 from __future__ import annotations
 
@@ -40,8 +38,7 @@ START_CHARACTERS = 100
 HASHES_PER_SHAPE = 4
 #: Hashes of single queries that have not ended. Beyond this number the oldest are forgotten.
 MAX_SINGLES = 100_000
-#: Statements prepared before tracing, of unknown text, that get a row of their own. A pool may
-#: have many more of them than an application has shapes; the others share one row.
+#: Statements of unknown text, prepared before tracing, with a row each: a pool may have many.
 MAX_UNSEEN = 1_000
 _UNSEEN = registry.dialect("unseen")
 MAX_WAITING = 4_096  #: texts of up to 4 KiB that refer to another text that has not arrived
@@ -53,8 +50,7 @@ class Statements:
     At most `max_shapes` fingerprints get a row in `shapes`; statements beyond them are
     `OTHER_FINGERPRINT`. `capture` keeps one full statement of each shape hash as well. `ids` finds
     the ids that other tools have for a statement; None: they are not wanted. `on_named` is called
-    with each new text, and each id that a server reported. `starts`: keep the start of each text,
-    for `name_of`.
+    with each new text and reported id. `starts`: keep the start of each text, for `name_of`.
     """
 
     def __init__(
@@ -76,8 +72,7 @@ class Statements:
         self._capture = capture
         self._on_named = on_named
         self._references = AllReferences()
-        #: texts by shape, whose referenced text has not arrived
-        self._waiting: dict[int, Frame] = {}
+        self._waiting: dict[int, Frame] = {}  #: texts that refer to one that has not arrived
         self._singles: dict[int, int] = {}  #: hash of a single query to the hash of its shape
         self._first: dict[str, int] = {}  #: by fingerprint: the first such hash
         self._vocabulary: list[str | None] = [OTHER_FINGERPRINT]
@@ -124,7 +119,7 @@ class Statements:
             return
         has_language = dialect in LANGUAGES
         if has_language and frame.records[0]["single"]:
-            self._add_single(frame, shape, dialect)
+            self._name(frame, single=True)
             return
         if has_language and self._references.waits(frame.text, dialect):
             if len(self._waiting) < min(self._max_shapes, MAX_WAITING):
@@ -132,18 +127,6 @@ class Statements:
             return
         self._waiting.pop(shape, None)
         self._name(frame)
-
-    def _add_single(self, frame: Frame, shape: int, dialect: int) -> None:
-        """Takes the text of a single query. The first query of a fingerprint lends its hash to
-        all.
-        """
-        text, read_as = self._references.statement(frame.text, dialect)
-        normalised = self._fingerprint(text, read_as, is_truncated(frame), rules=rules_of(frame))
-        ids: tuple[OtherId, ...] = ()
-        if normalised.fingerprint not in self._first:
-            self._references.learn(shape, dialect, normalised.text)
-            ids = self._ids_of(frame, text, read_as)
-        self.learn(self._without_literals(frame, normalised, ids, single=True))
 
     def learn_id(self, reported: ReportedQueryId) -> None:
         """Takes in an id that a server reported."""
@@ -174,9 +157,7 @@ class Statements:
             self._singles.pop(next(iter(self._singles)))
 
     def settled(self, shapes: Array) -> Array:
-        """Shape hashes of ended queries, with hashes of single queries replaced by their
-        shape's.
-        """
+        """Shape hashes of ended queries; those of single queries are replaced by their shape's."""
         if not self._singles:
             return shapes
         settled = shapes.copy()
@@ -185,21 +166,22 @@ class Statements:
             settled[at] = self._singles.pop(int(shapes[at]), shapes[at])
         return settled
 
-    def _name(self, frame: Frame) -> None:
+    def _name(self, frame: Frame, *, single: bool = False) -> None:
+        """Takes in a text. Of single queries, the first of a fingerprint lends its hash to all."""
         dialect = dialect_of(frame)
         if dialect not in LANGUAGES:  # from a later version: the shape gets no name
             return
-        if self._no_more_hashes():
+        if not single and self._no_more_hashes():
             return
         text, read_as = self._references.statement(frame.text, dialect)
-        normalised = self._fingerprint(text, read_as, is_truncated(frame), rules=rules_of(frame))
-        self._references.learn(int(frame.records[0]["shape"]), dialect, normalised.text)
-        self.learn(self._without_literals(frame, normalised, self._ids_of(frame, text, read_as)))
-
-    def _ids_of(self, frame: Frame, text: bytes, read_as: int) -> tuple[OtherId, ...]:
-        if self._other_ids is None:
-            return ()
-        return tuple(self._other_ids.of(text, read_as, is_truncated(frame), rules_of(frame)))
+        truncated, rules = is_truncated(frame), rules_of(frame)
+        normalised = self._fingerprint(text, read_as, truncated, rules=rules)
+        ids: tuple[OtherId, ...] = ()
+        if not single or normalised.fingerprint not in self._first:
+            self._references.learn(int(frame.records[0]["shape"]), dialect, normalised.text)
+            if self._other_ids is not None:
+                ids = tuple(self._other_ids.of(text, read_as, truncated, rules))
+        self.learn(self._without_literals(frame, normalised, ids, single=single))
 
     def _no_more_hashes(self) -> bool:
         """Whether there are so many hashes that further ones get no name."""
@@ -210,7 +192,7 @@ class Statements:
         return True
 
     def _without_literals(
-        self, frame: Frame, normalised: Shape, ids: tuple[OtherId, ...], *, single: bool = False
+        self, frame: Frame, normalised: Shape, ids: tuple[OtherId, ...], *, single: bool
     ) -> StatementShape:
         record = frame.records[0]
         return StatementShape(
@@ -240,12 +222,9 @@ class Statements:
         if change := LANGUAGES[statement.dialect].database(statement.text):
             self.databases[statement.shape] = change.database
         if code:
-            row: dict[str, object] = {
-                "shape": statement.shape,
-                "fingerprint": statement.fingerprint,
-                "text": statement.text,
-            }
-            row |= {"dialect": DIALECTS[statement.dialect], "server": statement.server}
+            row: dict[str, object] = {"shape": statement.shape, "text": statement.text}
+            row |= {"fingerprint": statement.fingerprint, "server": statement.server}
+            row |= {"dialect": DIALECTS[statement.dialect]}
             self._shapes.append(row | {"truncated": statement.truncated})
             self._add_ids(statement.shape, statement.ids)
         if statement.captured is not None:

@@ -88,9 +88,8 @@ class Watch:
         """Takes in task events (`contract.TASK`), in whatever order they arrive."""
         of_interest = (records["server"] != 0) | (records["owner_kind"] == OwnerKind.PROCESS)
         leaders = records[(records["pid"] == records["tgid"]) & of_interest]
-        for t_ns, pid, _, parent, server, event, _, comm in leaders[
-            np.argsort(leaders["t_ns"], kind="stable")
-        ].tolist():
+        leaders = leaders[np.argsort(leaders["t_ns"], kind="stable")]
+        for t_ns, pid, _, parent, server, event, _, comm in leaders.tolist():
             if server:
                 self._apply_traced(t_ns, pid, server, event, comm.decode("utf-8", "replace"))
             else:
@@ -203,10 +202,7 @@ class Watch:
         ]
         changes += [
             Change(
-                HIDDEN,
-                traced.name,
-                traced.hidden_ns,
-                pid=next(iter(traced.alive), 0),
+                *(HIDDEN, traced.name, traced.hidden_ns, None, next(iter(traced.alive), 0)),
                 why=traced.no_symbol,
             )
             for traced in self._traced.values()
@@ -214,16 +210,8 @@ class Watch:
         ]
         changes += [
             Change(
-                UNTRACED,
-                *(
-                    candidate.comm,
-                    candidate.since_ns,
-                    candidate.until_ns,
-                    candidate.pid,
-                    candidate.process,
-                    candidate.cpu_ns,
-                ),
-                candidate.why,
+                *(UNTRACED, candidate.comm, candidate.since_ns, candidate.until_ns, candidate.pid),
+                *(candidate.process, candidate.cpu_ns, candidate.why),
             )
             for candidate in self._confirmed
         ]
@@ -231,8 +219,6 @@ class Watch:
         yield from sorted(changes, key=lambda change: change.t_ns or 0)
         if self._beyond:
             yield Change(UNTRACED, BEYOND)
-
-    # ---- events -------------------------------------------------------------------------------
 
     def _apply_traced(self, t_ns: int, pid: int, server: int, event: int, comm: str) -> None:
         traced = self._traced.setdefault(server, Traced(f"server {server}"))
@@ -280,8 +266,7 @@ class Watch:
         elif event == TaskEvent.EXEC or (event == TaskEvent.ALIVE and not self._chosen):
             self._ended(t_ns, pid)
             self._by_tgid.pop(pid, None)
-            is_candidate = self._lookout.may_serve(comm) and len(self._candidates) < MAX_CANDIDATES
-            if is_candidate:
+            if self._lookout.may_serve(comm) and len(self._candidates) < MAX_CANDIDATES:
                 since_ns = t_ns if event == TaskEvent.EXEC else None
                 candidate = Candidate(pid, comm, since_ns, parent, tgids={pid})
                 self._candidates[pid] = self._by_tgid[pid] = candidate
@@ -303,15 +288,11 @@ class Watch:
 
     def _drop(self, candidate: Candidate) -> None:
         """Forgets a candidate that turned out to be no server."""
-        self._by_tgid = {
-            tgid: other for tgid, other in self._by_tgid.items() if other is not candidate
-        }
+        processes = self._by_tgid.items()
+        self._by_tgid = {tgid: other for tgid, other in processes if other is not candidate}
 
     def _make_room(self) -> None:
         """Forgets processes that have ended: their last segments have come long ago."""
         if len(self._by_tgid) >= MAX_PROCESSES:
-            self._by_tgid = {
-                tgid: candidate
-                for tgid, candidate in self._by_tgid.items()
-                if tgid in candidate.tgids
-            }
+            processes = self._by_tgid.items()
+            self._by_tgid = {tgid: owner for tgid, owner in processes if tgid in owner.tgids}

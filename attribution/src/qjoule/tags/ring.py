@@ -70,12 +70,10 @@ class RingReader:
     def __init__(self, descriptor: int) -> None:
         """Maps the ring and closes the descriptor. Raises NotARing."""
         try:
-            # An unsealed file could shrink under the mapping; reading it would then kill this
-            # process.
+            # If the file shrank under the mapping, reading it would kill this process.
             if not fcntl.fcntl(descriptor, _F_GET_SEALS) & _SHRINK_SEALED:
                 raise NotARing("it may shrink")
-            # Sealed memory in huge pages may have holes that no free page can fill. Touching one
-            # would kill this process too.
+            # Touching a hole in huge pages kills this process if no such page is free.
             if os.fstatvfs(descriptor).f_bsize != mmap.PAGESIZE:
                 raise NotARing("huge pages")
             size = os.fstat(descriptor).st_size
@@ -135,8 +133,7 @@ class RingReader:
         return min(int(_WORD.unpack_from(self._memory, _ERRORS)[0]), 1 << 40)
 
     def take(self, now_ns: int) -> Iterator[Slots]:
-        """Yields copies of the records that have become complete, up to a full ring. Frees the
-        slots.
+        """Yields copies of records that are complete, up to a full ring, and frees their slots.
 
         A record is taken as soon as it is complete, even if earlier records of stopped threads are
         not: its statement may be under way. Raises NotARing if the process contradicts itself.
@@ -205,8 +202,7 @@ class RingReader:
         return min(self._taken, KEPT_ENDS)
 
     def close(self) -> None:
-        """Tells the process that no more is taken, and releases the memory. Losses, gaps and known
-        ends stay available."""
+        """Ends taking and releases the memory. Losses, gaps and known ends stay available."""
         _WORD.pack_into(self._memory, _CLOSED, 1)
         self._kept_up_to = 0  # store the ends of old calls, too
         self._store_ends()
@@ -216,8 +212,7 @@ class RingReader:
         del self._slots, self._numbers, self._memory
 
     def _read_gap(self, now_ns: int) -> None:
-        """Reads the gap that the process announces. It cannot have begun before the last
-        reading."""
+        """Reads the gap that the process announces; it began after the last reading."""
         gap = int(_WORD.unpack_from(self._memory, _GAP)[0])
         if gap != self._gap:
             since = min(int(_WORD.unpack_from(self._memory, _SINCE)[0]), gap, 1 << 62)

@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import Protocol
 
 from qjoule.lazy_import import pa
+from qjoule.tags.addresses import Addresses
 from qjoule.tags.application import Application
 from qjoule.tags.calls import NEVER_NS, Array, Calls
-from qjoule.tags.connections import Addresses, Owners
+from qjoule.tags.connections import Owners
 from qjoule.tags.kept_calls import KeptCall
 from qjoule.tags.listener import Listener
 from qjoule.tags.listening import DEFAULT_PATH, listen_at

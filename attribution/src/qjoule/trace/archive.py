@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from qjoule.errors import QjouleError
-from qjoule.trace.meta import MOST_META_BYTES, read_meta
+from qjoule.trace.meta_file import MOST_META_BYTES, read_meta
 from qjoule.trace.schema import TABLES
 
 MAX_FILES = 10_000

@@ -45,7 +45,7 @@ def distinct(values: Array) -> tuple[Array, Array]:
         place[order] = np.arange(len(order), dtype=np.int32)
         return place[codes.reshape(-1)], uniques[order]
     encoded = pa.array(np.ascontiguousarray(values)).dictionary_encode()
-    return plain(encoded.indices, np.int32), plain(encoded.dictionary, values.dtype)
+    return numpy_view(encoded.indices, np.int32), numpy_view(encoded.dictionary, values.dtype)
 
 
 def rows_of(codes: Array, wanted: Sequence[int]) -> Iterator[tuple[int, Array]]:
@@ -62,7 +62,7 @@ def rows_of(codes: Array, wanted: Sequence[int]) -> Iterator[tuple[int, Array]]:
         yield code, order[begin:end]
 
 
-def plain(column: pa.Array, of: npt.DTypeLike) -> Array:
+def numpy_view(column: pa.Array, of: npt.DTypeLike) -> Array:
     """A column of numbers without nulls as a numpy view. `to_numpy` would import pandas."""
     dtype = np.dtype(of)
     if not len(column):
@@ -158,9 +158,9 @@ def view(column: pa.ChunkedArray | pa.Array, missing: float | None = None) -> Ar
     return np.concatenate([np.zeros(0, _dtypes()[column.type]), *values])
 
 
-def is_told(column: pa.ChunkedArray | pa.Array) -> Bool:
+def is_valid(column: pa.ChunkedArray | pa.Array) -> Bool:
     """Which values are not null, (n,)."""
-    return np.concatenate([np.zeros(0, bool), *map(_is_told, _chunks(column))])
+    return np.concatenate([np.zeros(0, bool), *map(_is_valid, _chunks(column))])
 
 
 def bits(array: pa.Array) -> tuple[Array | None, int]:
@@ -187,13 +187,13 @@ def _values(array: pa.Array, missing: float | None) -> Array:
     if missing is not None and array.null_count == len(array):
         return np.full(len(array), missing, dtype)
     is_bits = pa.types.is_boolean(array.type)
-    values = _bits(array, 1) if is_bits else plain(array, dtype)
+    values = _bits(array, 1) if is_bits else numpy_view(array, dtype)
     if not array.null_count:
         return values
-    return np.where(_is_told(array), values, dtype.type(missing))
+    return np.where(_is_valid(array), values, dtype.type(missing))
 
 
-def _is_told(array: pa.Array) -> Bool:
+def _is_valid(array: pa.Array) -> Bool:
     return _bits(array, 0) if array.null_count else np.ones(len(array), bool)
 
 

@@ -25,8 +25,8 @@ import numpy as np
 import pyarrow as pa
 
 from qjoule.lazy_import import pq
-from qjoule.trace.columns import plain, view
-from qjoule.trace.meta import check_version
+from qjoule.trace.columns import numpy_view, view
+from qjoule.trace.meta_file import check_version
 from qjoule.trace.vocabulary import FORMAT_VERSION, VERSION_KEY
 from qjoule.typed_json import FORMER_NAMES
 
@@ -178,7 +178,7 @@ class RowGroup:
 
 def newest_owners(owners: pa.Table) -> pa.Table:
     """The last row of each owner, sorted: a recorder repeats an owner when it learns more."""
-    ids = plain(owners.column("owner").combine_chunks(), np.uint32)
+    ids = numpy_view(owners.column("owner").combine_chunks(), np.uint32)
     _, from_end = np.unique(ids[::-1], return_index=True)
     if from_end.size == ids.size and bool(np.all(ids[1:] > ids[:-1])):
         return owners

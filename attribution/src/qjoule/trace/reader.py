@@ -22,7 +22,8 @@ from qjoule.errors import QjouleError
 from qjoule.lazy_import import pc
 from qjoule.trace import schema
 from qjoule.trace.columns import view
-from qjoule.trace.meta import Meta, NewerFormat, read_meta
+from qjoule.trace.meta import Meta
+from qjoule.trace.meta_file import NewerFormat, read_meta
 from qjoule.trace.parts import (
     PARQUET_ERRORS,
     Footer,

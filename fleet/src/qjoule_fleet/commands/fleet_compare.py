@@ -127,13 +127,13 @@ class _Sides:
     read: list[Read]
 
 
-def _rows(asked: FleetRequest, range_: Range, by: By) -> tuple[list[Row], Read]:
-    parts = select(Catalog(asked.reader.files), range_, by)
+def _rows(request: FleetRequest, range_: Range, by: By) -> tuple[list[Row], Read]:
+    parts = select(Catalog(request.reader.files), range_, by)
     read_parts = read(parts)
     fleet_options.print_refused(read_parts.refused)
-    answer = asked.reader.answer(parts, Question(by, limit=None, latency=False))
+    answer = request.reader.answer(parts, Question(by, limit=None, latency=False))
     if not answer.groups.num_rows:
-        raise fleet_options.no_rows_error(asked.reader, range_)
+        raise fleet_options.no_rows_error(request.reader, range_)
     fleet_options.print_missing(read_parts.missing, read_parts.silent)
     for note in parts.sums.notes:
         say(note)
@@ -146,9 +146,9 @@ _BY_HOST = By(("host", "fingerprint"))
 def _around_time(at: str, span: str, options: dict[str, Any]) -> _Sides:
     if any(options[name] is not None for name in ("begin", "end", "last")):
         raise UsageError("--at has --span; --from, --to and --last are of the others")
-    asked = fleet_options.parse_request(options)
+    request = fleet_options.parse_request(options)
     notes: list[str] = []
-    middle = int(moment(at, asked.zone, end=False, notes=notes))
+    middle = int(moment(at, request.zone, end=False, notes=notes))
     length = duration_s(span)
     if middle >= time.time():
         raise UsageError(f"--at {at}: that is not over yet")
@@ -157,19 +157,19 @@ def _around_time(at: str, span: str, options: dict[str, Any]) -> _Sides:
     for note in notes:
         say(note)
     before, after = Range(middle - length, middle), Range(middle, middle + length)
-    a, read_a = _rows(asked, before, _BY_HOST)
-    b, read_b = _rows(asked, after, _BY_HOST)
+    a, read_a = _rows(request, before, _BY_HOST)
+    b, read_b = _rows(request, after, _BY_HOST)
     return _Sides(a, b, {"A": str(before), "B": str(after)}, [read_a, read_b])
 
 
-def _two_releases(asked: FleetRequest, releases: tuple[str, str]) -> _Sides:
-    rows, read_parts = _rows(asked, asked.range, By(("host", "fingerprint", "release")))
+def _two_releases(request: FleetRequest, releases: tuple[str, str]) -> _Sides:
+    rows, read_parts = _rows(request, request.range, By(("host", "fingerprint", "release")))
     sides = [[row for row in rows if row.keys["release"] == release] for release in releases]
     for name, side in zip(releases, sides, strict=True):
         if not side:
             names = sorted({row.keys["release"] for row in rows})[:20]
             raise QjouleError(f"no rows of release {name!r}; there are: {', '.join(names)}")
-    about = {"A": f"{releases[0]}, {asked.range}", "B": f"{releases[1]}, {asked.range}"}
+    about = {"A": f"{releases[0]}, {request.range}", "B": f"{releases[1]}, {request.range}"}
     return _Sides(sides[0], sides[1], about, [read_parts])
 
 
@@ -226,14 +226,14 @@ def _report(
     )
 
 
-def _hosts(asked: FleetRequest, least: float, *, as_json: bool) -> int:
+def _hosts(request: FleetRequest, least: float, *, as_json: bool) -> int:
     from qjoule_fleet.reporters import fleet_outliers  # noqa: PLC0415 (only here)
 
-    rows, read_parts = _rows(asked, asked.range, _BY_HOST)
+    rows, read_parts = _rows(request, request.range, _BY_HOST)
     result = outliers(rows, least)
     if as_json:
-        click.echo(fleet_outliers.to_json(result, asked.range, read_parts), nl=False)
+        click.echo(fleet_outliers.to_json(result, request.range, read_parts), nl=False)
     else:
         color = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
-        click.echo(fleet_outliers.render(result, asked.range, color=color), nl=False)
+        click.echo(fleet_outliers.render(result, request.range, color=color), nl=False)
     return 0

@@ -64,17 +64,17 @@ def command(
     form = fleet_options.form_of(form, output, as_json=as_json)
     from qjoule_fleet.reporters.fleet_query import write  # noqa: PLC0415 (Arrow)
 
-    asked = fleet_options.parse_request(options)
-    with Session(asked.reader.files, asked.limits) as session:
+    request = fleet_options.parse_request(options)
+    with Session(request.reader.files, request.limits) as session:
         session.only_reads(sql)
-        selections, sources = _sources(asked, sql)
+        selections, sources = _sources(request, sql)
         session.define(selections[0], sources)
         session.lock()
         every = {part.path: part for selection in selections for part in selection.refused}
         fleet_options.print_refused(tuple(every.values()))
         timed = [source for source in sources if source.minutes is not None]
         if timed and not any(source.parts for source in timed):
-            raise fleet_options.no_rows_error(asked.reader, asked.range)
+            raise fleet_options.no_rows_error(request.reader, request.range)
         fleet_options.print_missing(tuple(selections[0].missing), ())
         for note in selections[0].notes:
             say(note)
@@ -88,9 +88,9 @@ def _print_views(where: str, dialect: views.Dialect) -> None:
         click.echo(f"{statement};\n")
 
 
-def _sources(asked: FleetRequest, sql: str) -> tuple[list[Selection], list[Source]]:
+def _sources(request: FleetRequest, sql: str) -> tuple[list[Selection], list[Source]]:
     """Selects parts of the views that the statement may use: those whose names it contains."""
-    catalog, range_ = Catalog(asked.reader.files), asked.range
+    catalog, range_ = Catalog(request.reader.files), request.range
     names = set(re.findall(r"\w+", sql.lower()))
     selections, sources = [], []
     if names & {"spans", "span_parts", "hours", "queries", "owners", "nodes"}:

@@ -86,11 +86,11 @@ def command(
     form = fleet_options.form_of(form, output, as_json=as_json)
     by_keys = questions.parse_by(by, mix_grades=mix_grades)
     question = Question(by_keys, sort, limit, absolute=absolute)
-    asked = fleet_options.parse_request(more_options)
-    ranking = top(asked.reader, asked.range, question)
+    request = fleet_options.parse_request(more_options)
+    ranking = top(request.reader, request.range, question)
     fleet_options.print_refused(ranking.read.refused)
     if not ranking.totals:
-        raise fleet_options.no_rows_error(asked.reader, asked.range)
+        raise fleet_options.no_rows_error(request.reader, request.range)
     fleet_options.print_missing(ranking.read.missing, ranking.read.silent)
     _write(ranking, form, output, waits=columns == "waits")
 

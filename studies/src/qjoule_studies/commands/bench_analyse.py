@@ -83,9 +83,9 @@ def command(
     from qjoule_studies.reporters.study_json import to_json  # noqa: PLC0415
     from qjoule_studies.statistics.study import analyse  # noqa: PLC0415
 
-    asked = _names(responses, "--response")
+    requested = _names(responses, "--response")
     chosen = _names(factors, "--factors")
-    analysis = analyse(read_runs(study), asked, chosen, type_=int(kind), mixed=mixed)
+    analysis = analyse(read_runs(study), requested, chosen, type_=int(kind), mixed=mixed)
     if plots is not None:
         from qjoule_studies.statistics.plots import write  # noqa: PLC0415
 

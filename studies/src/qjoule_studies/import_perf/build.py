@@ -149,7 +149,7 @@ def _published(header: Header) -> Estimated:
 
 
 def _stat_begin_ns(request: Request, scanned: Scan) -> int:
-    """Raises `UsageError` if nothing says when perf stat began."""
+    """Raises `UsageError` if the begin of perf stat is unknown."""
     if request.stat_begin_s is not None:
         seconds, _, part = request.stat_begin_s.partition(".")
         if not (seconds.isascii() and seconds.isdigit() and (part or "0").isdigit()):

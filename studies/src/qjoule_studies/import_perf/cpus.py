@@ -107,7 +107,7 @@ class Cpus:
 
     # ---- what is known --------------------------------------------------------------------------
 
-    def look(self, t_ns: int) -> int:
+    def count_busy_until(self, t_ns: int) -> int:
         """Counts CPU time up to now. Returns when the oldest open slice began: everything before
         that has been sent. Open slices are not cut here, because they may turn out to be
         lost.

@@ -195,7 +195,7 @@ class Lives:
         t_ns, cpu, tid = at
         if thread.begin_ns:  # its end was lost
             thread.flags |= QueryFlag.NO_END
-            self.tell(thread, tid, thread.begin_ns)
+            self.add_record(thread, tid, thread.begin_ns)
             self.lost[Loss.QUERY] += 1
             self.reset(thread)
         elif not thread.query:
@@ -208,7 +208,7 @@ class Lives:
         t_ns, _, tid = at
         if not thread.begin_ns:
             return
-        self.tell(thread, tid, t_ns)
+        self.add_record(thread, tid, t_ns)
         self.reset(thread)
         self.cpus.works_for(tid, thread.query)
 
@@ -219,7 +219,7 @@ class Lives:
         thread.query = 0
         self.cpus.claim(cpu, t_ns, tid, 0)
 
-    def tell(self, thread: Thread, tid: int, end_ns: int) -> None:
+    def add_record(self, thread: Thread, tid: int, end_ns: int) -> None:
         """Adds the query's record."""
         self._rows.append(
             (

@@ -110,12 +110,12 @@ def _about(servers: Sequence[PlannedServer]) -> list[str]:
 
 def _record(probes: Sequence[Uprobe], seconds: int, counters: Sequence[str]) -> str:
     events = ["sched:sched_switch", *(probe.event for probe in probes)]
-    asked = " ".join(f"-e {event}" for event in events)
-    record = f"perf record -a -k CLOCK_MONOTONIC -m 2048 {asked} -o qjoule-perf.data"
+    events_option = " ".join(f"-e {event}" for event in events)
+    record = f"perf record -a -k CLOCK_MONOTONIC -m 2048 {events_option} -o qjoule-perf.data"
     if not counters:
         return f"{record} -- sleep {seconds}   # no energy counters here: joules are estimated"
-    asked = ",".join(f"power/{counter}/" for counter in counters)
-    stat = f"perf stat -a --per-socket -I 20 -x, -e {asked} -o qjoule-energy.csv"
+    events_option = ",".join(f"power/{counter}/" for counter in counters)
+    stat = f"perf stat -a --per-socket -I 20 -x, -e {events_option} -o qjoule-energy.csv"
     return f"{record} -- {stat} -- sleep {seconds}"
 
 

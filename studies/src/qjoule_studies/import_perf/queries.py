@@ -104,7 +104,7 @@ class Queries:
         thread = self._lives.threads.pop(tid, None)
         if thread is not None and thread.begin_ns:
             thread.flags |= 0 if thread.command == Command.OTHER else QueryFlag.OPEN
-            self._lives.tell(thread, tid, t_ns)
+            self._lives.add_record(thread, tid, t_ns)
         self._lives.cpus.forget(tid)
 
     def finish(self, t_ns: int) -> None:
@@ -112,7 +112,7 @@ class Queries:
         for tid, thread in self._lives.threads.items():
             if thread.begin_ns:
                 thread.flags |= QueryFlag.OPEN
-                self._lives.tell(thread, tid, t_ns)
+                self._lives.add_record(thread, tid, t_ns)
 
     def take_records(self) -> Array:
         """QUERY records since the last call."""

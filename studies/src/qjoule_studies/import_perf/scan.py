@@ -45,7 +45,7 @@ class Scan:
     names: dict[int, bytes] = field(default_factory=dict)
 
 
-class _Look:
+class _FirstPass:
     def __init__(self) -> None:
         self.scan = Scan()
         self.first_ns: int | None = None
@@ -99,25 +99,25 @@ class _Look:
 
 def scan(records: Iterable[Record], name: str) -> Scan:
     """Raises `QjouleError` if there is nothing to make a trace of."""
-    look = _Look()
+    first_pass = _FirstPass()
     last_ns = 0
     for record in records:
-        look.take(record)
+        first_pass.take(record)
         if last_ns and record.t_ns > last_ns + _GAP_NS:
             raise QjouleError(
                 f"{name}, line {record.line}: time leaps by more than an hour; it is damaged"
             )
         last_ns = max(last_ns, record.t_ns)
-    result = look.scan
+    result = first_pass.scan
     if not result.has_switches:
         raise QjouleError(
             f"{name} has no context switches: record with '-e sched:sched_switch', as "
             "'qjoule import perf --print-commands' shows"
         )
     if not result.begin_ns:
-        result.begin_ns = look.first_ns or 0
-    if look.workload_end_ns is not None:
-        result.end_ns = look.workload_end_ns
+        result.begin_ns = first_pass.first_ns or 0
+    if first_pass.workload_end_ns is not None:
+        result.end_ns = first_pass.workload_end_ns
     if result.end_ns <= result.begin_ns:
         raise QjouleError(f"{name} ends as it begins: record for longer")
     return result

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Perf's records as the blocks of a tracer: what `stream.ingest.record` writes traces from."""
+"""Perf's records as the blocks of a tracer: what `stream.record.record` writes traces from."""
 
 from __future__ import annotations
 
@@ -217,7 +217,7 @@ class PerfStream(Stream):
 
     def _window(self, t_ns: int, readings: Generator[list[Reading], int, None]) -> Iterator[Frame]:
         """The blocks of everything known so far."""
-        told_ns = self._cpus.look(t_ns)
+        sent_ns = self._cpus.count_busy_until(t_ns)
         yield Frame(Block.TASK, t_ns, self._tasks.take_records())
         yield from self._shapes.take_frames()
         yield Frame(Block.SEGMENT, t_ns, self._cpus.take_segments())
@@ -225,7 +225,7 @@ class PerfStream(Stream):
         yield Frame(Block.LOSS, t_ns, self._cpus.take_losses())
         yield Frame(Block.LOSS, t_ns, self.queries.take_losses(t_ns))
         yield from self._energy(readings.send(t_ns))
-        yield Frame(Block.FLUSH, told_ns, np.empty(0, np.uint8))
+        yield Frame(Block.FLUSH, sent_ns, np.empty(0, np.uint8))
 
     def _energy(self, readings: list[Reading]) -> Iterator[Frame]:
         if not readings:

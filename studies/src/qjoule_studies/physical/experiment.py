@@ -94,8 +94,8 @@ def one_package(info: CpuInfo) -> set[int]:
     return most
 
 
-def _pin(pid: int, cpus: set[int]) -> None:
-    """Pins the server's main thread; the threads that serve connections inherit it."""
+def pin(pid: int, cpus: set[int]) -> None:
+    """Pins a server's main thread; the threads and processes that serve connections inherit it."""
     try:
         os.sched_setaffinity(pid, cpus)
     except OSError as error:
@@ -113,7 +113,7 @@ def experiment(plan: Plan, say: Callable[[str], None]) -> Experiment:
     with server_directory() as directory:
         cpus = one_package(read_cpu_info())
         with load.mariadb(size) as server:
-            _pin(server.pid, cpus)
+            pin(server.pid, cpus)
             say("at rest")
             bench = _Bench(directory, server, plan, rows)
             rest_w = bench.rest_w()

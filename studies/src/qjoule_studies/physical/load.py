@@ -100,7 +100,7 @@ class Client:
         self._process.kill()
         self._process.communicate()
 
-    def ask(self, sql: str) -> str:
+    def query(self, sql: str) -> str:
         """Runs one statement with one row of answer. Raises `QjouleError` with the server's
         message."""
         assert self._process.stdin is not None
@@ -125,7 +125,7 @@ def prepare(server: Target, table_bytes: int) -> None:
     """Makes the table that B visits: about `table_bytes` of the server's memory."""
     rows = max(table_bytes // ROW_BYTES, VISITS)
     with Client(server) as client:
-        client.ask(
+        client.query(
             "CREATE TABLE rows_far_apart (id INT UNSIGNED NOT NULL, filler CHAR(64) NOT NULL, "
             "PRIMARY KEY (id) USING HASH) CHARACTER SET latin1 ENGINE=MEMORY "
             f"MAX_ROWS={rows}; INSERT INTO rows_far_apart "
@@ -155,7 +155,7 @@ def run(server: Target, queries: Iterable[Query], rows: int, seconds: float) -> 
     with ExitStack() as stack:
         clients = [stack.enter_context(Client(server)) for _ in chosen]
         for client in clients:
-            client.ask(f"SET @rows = {rows}; SELECT 1")
+            client.query(f"SET @rows = {rows}; SELECT 1")
         start_ns = time.monotonic_ns()
         end_ns = start_ns + round(seconds * 1e9)
         workers = [_Worker(c, q, end_ns) for c, q in zip(clients, chosen, strict=True)]
@@ -180,7 +180,7 @@ class _Worker(threading.Thread):
     def run(self) -> None:
         try:
             while time.monotonic_ns() < self.end_ns:
-                self.client.ask(self.query.sql)
+                self.client.query(self.query.sql)
                 self.calls += 1
         except Exception as error:  # reported by the thread that waits for us
             self.error = error

@@ -18,11 +18,11 @@ from qjoule_studies.workload import Target
 class Session(Protocol):
     """A connection that can only read."""
 
-    def ask(self, sql: str) -> bool:
-        """Runs a statement and reads its whole answer; whether it worked."""
+    def execute(self, sql: str) -> bool:
+        """Runs a statement and reads its whole answer. Returns whether it worked."""
 
-    def asked(self) -> int:
-        """How many statements the server has been asked for by anybody; our own are in it."""
+    def count_statements(self) -> int:
+        """How many statements all clients of the server have sent, this one included."""
 
     def close(self) -> None: ...
 

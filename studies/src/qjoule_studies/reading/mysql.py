@@ -60,7 +60,7 @@ class ReadOnly:
         except pymysql.Error as error:
             raise QjouleError(f"the server refuses a read-only session: {error}") from error
 
-    def ask(self, sql: str) -> bool:
+    def execute(self, sql: str) -> bool:
         try:
             with self._connection.cursor() as cursor:
                 cursor.execute(sql)
@@ -69,7 +69,7 @@ class ReadOnly:
             return False
         return True
 
-    def asked(self) -> int:
+    def count_statements(self) -> int:
         with self._connection.cursor() as cursor:
             cursor.execute("SHOW GLOBAL STATUS LIKE 'Questions'")
             row: Any = cursor.fetchone()

@@ -58,7 +58,7 @@ class ReadOnly:
         except psycopg.Error as error:
             raise QjouleError(f"the server refuses a read-only session: {error}") from error
 
-    def ask(self, sql: str) -> bool:
+    def execute(self, sql: str) -> bool:
         """In autocommit every statement is a transaction of its own, which is read-only."""
         try:
             cursor = self._connection.execute(sql.encode())
@@ -67,7 +67,7 @@ class ReadOnly:
             return False
         return True
 
-    def asked(self) -> int:
+    def count_statements(self) -> int:
         row = self._connection.execute(
             "SELECT sum(xact_commit + xact_rollback)::bigint FROM pg_stat_database"
         ).fetchone()

@@ -147,7 +147,7 @@ def _joins(result: Characterisation) -> Iterator[str]:
         return
     names = [shorten(name_of(result.rows[i], result), 40) for i in result.compared.rows]
 
-    space = f"Euclidean distance in {result.principal.kept} components"
+    space = f"Euclidean distance in {result.principal.large_components} components"
     yield f"Clusters (average linkage, {space}), nearest first:"
     for step, (a, b, distance, size) in enumerate(result.linkage.tolist()):
         joined = " + ".join(_cluster_name(int(cluster), names) for cluster in (a, b))

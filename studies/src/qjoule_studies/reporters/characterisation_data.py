@@ -90,7 +90,7 @@ def _principal(result: Characterisation) -> dict[str, Any] | None:
         "loadings": components.loadings.tolist(),
         "rows": list(result.compared.rows),
         "scores": components.scores.tolist(),
-        "components_clustered": components.kept,
+        "components_clustered": components.large_components,
     }
 
 

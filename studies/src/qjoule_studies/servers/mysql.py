@@ -214,7 +214,7 @@ def _mariadb(settings: Settings) -> Iterator[Target]:
 
 @contextmanager
 def _mysql(settings: Settings) -> Iterator[Target]:
-    """MySQL as fetched; as MariaDB, it waits for the disk at commits only if a setting says so."""
+    """MySQL as fetched. Like MariaDB, it waits for the disk at commits only with a setting."""
     password, account = secrets.token_hex(16), service_account("mysql")
     base = fetched("mysql")
     arguments = ["--skip-log-bin", "--innodb-flush-log-at-trx-commit=0"]

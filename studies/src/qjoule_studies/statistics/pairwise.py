@@ -41,17 +41,14 @@ def letters(means: Sequence[float], differ: Iterable[tuple[int, int]]) -> list[s
             else:
                 split.append(column)
         columns = _largest(split)
-    rank = {group: place for place, group in enumerate(_descending(means))}
+    descending = sorted(range(len(means)), key=lambda group: -means[group])
+    rank = {group: place for place, group in enumerate(descending)}
     columns.sort(key=lambda column: sorted(rank[group] for group in column))
     texts = [""] * len(means)
     for number, column in enumerate(columns):
         for group in column:
             texts[group] += _letter(number)
     return texts
-
-
-def _descending(means: Sequence[float]) -> list[int]:
-    return sorted(range(len(means)), key=lambda group: -means[group])
 
 
 def _largest(columns: Sequence[frozenset[int]]) -> list[frozenset[int]]:

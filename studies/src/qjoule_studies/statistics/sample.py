@@ -16,6 +16,7 @@ import pandas as pd
 
 from qjoule.api import QjouleError, UsageError
 from qjoule.api.command import FACTOR
+from qjoule_studies.estimates import factors_of
 from qjoule_studies.statistics.design import BY, Design, Floats, Ints, blocks_of, encode
 
 #: What can be analysed, with its unit; other columns are no response.
@@ -80,11 +81,7 @@ class Sample:
         return any(len(values) > 1 for values in self.measured_by.values())
 
 
-def factors_of(table: pd.DataFrame) -> list[str]:
-    return [str(name)[len(FACTOR) :] for name in table.columns if str(name).startswith(FACTOR)]
-
-
-def is_told(table: pd.DataFrame, response: str) -> bool:
+def has_values(table: pd.DataFrame, response: str) -> bool:
     """Whether a run that is done has a value of `response`."""
     return bool(np.isfinite(_numbers(_done(table)[0], response)).any())
 
@@ -112,11 +109,11 @@ def select(
             raise UsageError(f"--factors {name}: the study has {', '.join(names) or 'no factors'}")
     if response not in UNITS:
         raise UsageError(f"--response {response}: choose of {', '.join(UNITS)}")
-    asked = list(dict.fromkeys(names if factors is None else factors))
+    requested = list(dict.fromkeys(names if factors is None else factors))
     done, failed = _done(table)
     values = _numbers(done, response)
     has_value = np.isfinite(values)
-    for name in asked:
+    for name in requested:
         has_value &= done[FACTOR + name].notna().to_numpy()
     if not has_value.any():
         raise QjouleError(_nothing(response, len(done), failed))
@@ -129,8 +126,8 @@ def select(
         for column, plural in _MIND.items()
         if len(_distinct(used, column)) > 1
     ]
-    design, dropped = _design(used, asked)
-    notes += dropped + _left_in_error(used, [name for name in names if name not in asked])
+    design, dropped = _design(used, requested)
+    notes += dropped + _left_in_error(used, [name for name in names if name not in requested])
     return Sample(
         response,
         values,
@@ -218,9 +215,9 @@ def _differing(measured_by: dict[str, tuple[str, ...]], mixed: bool) -> list[str
     return notes
 
 
-def _design(used: pd.DataFrame, asked: Sequence[str]) -> tuple[Design, list[str]]:
+def _design(used: pd.DataFrame, requested: Sequence[str]) -> tuple[Design, list[str]]:
     names, levels, codes, notes = [], [], [], []
-    for name in asked:
+    for name in requested:
         numbers, labels = encode(used[FACTOR + name].tolist())
         if len(labels) < 2:
             notes.append(f"factor {name} has one level only ({labels[0]}): left out")

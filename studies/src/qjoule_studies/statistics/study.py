@@ -18,7 +18,7 @@ from qjoule_studies.statistics.assumptions import Assumptions, check
 from qjoule_studies.statistics.design import BLOCK, BY, Design, Floats
 from qjoule_studies.statistics.pairwise import Cells, Pairs, cells_of, compare
 from qjoule_studies.statistics.regression import Line, lines
-from qjoule_studies.statistics.sample import Sample, is_told, select
+from qjoule_studies.statistics.sample import Sample, has_values, select
 
 ANOVA = "analysis of variance"
 WELCH = "Welch-James test"
@@ -112,7 +112,7 @@ def analyse(
     """
     notes: list[str] = []
     if responses is None:
-        responses = [name for name in DEFAULTS if is_told(table, name)] or DEFAULTS[:1]
+        responses = [name for name in DEFAULTS if has_values(table, name)] or DEFAULTS[:1]
         notes += [f"no run has {name}: left out" for name in DEFAULTS if name not in responses]
     analysed = [
         response(select(table, name, factors, mixed=mixed), type_=type_)

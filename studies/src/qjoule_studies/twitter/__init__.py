@@ -71,10 +71,10 @@ class Server(Protocol):
         """By name."""
 
     def prepare(self, pair: str, form: str, seed: int) -> None:
-        """Data as it is before any run. Quick if it is there."""
+        """Restores the data to their state before any run; quick if they are unchanged."""
 
     def open(self, pair: str, form: str, seed: int) -> None:
-        """Makes ready for calls of this form, on data that are prepared."""
+        """Prepares calls of this form; the data must be ready."""
 
     def call(self, number: int) -> Rows:
         """The query once, with the literals of its `number`th call, and all of its rows."""
@@ -141,5 +141,5 @@ def open_server(target: Target, sizes: Sizes) -> Server:
 
 
 def mark_of(sizes: Sizes, seed: int) -> str:
-    """What the mark says of complete data."""
+    """The mark's content if the data are complete."""
     return f"{sizes.tweets} tweets, seed {seed}"

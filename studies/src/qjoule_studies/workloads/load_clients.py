@@ -16,10 +16,10 @@ from qjoule_studies.workload import Target
 from qjoule_studies.workloads.open_loop import Gone
 from qjoule_studies.workloads.sql_session import (
     MYSQL,
+    as_qjoule_error,
     connect,
     ensure_database,
     one_line,
-    said_by_server,
 )
 
 FLAVOURS = frozenset({"postgres", "redis"}) | MYSQL
@@ -34,7 +34,7 @@ class Client(Protocol):
     """One connection. Operations raise what the driver raises, or `Gone`."""
 
     def fill(self, rows: int) -> None:
-        """Makes so many rows; quick if they are there."""
+        """Creates this many rows; quick if they exist."""
 
     def read(self, key: int) -> None: ...
 
@@ -44,10 +44,10 @@ class Client(Protocol):
         """Reads `RANGE_ROWS` rows from this one on."""
 
     def remember(self, key: str, finding: object) -> None:
-        """Keeps a finding in the server, for the process that does the run."""
+        """Stores a finding in the server, for the process that makes the run."""
 
     def recall(self, key: str) -> Any:
-        """What was kept under this key, or None."""
+        """What was stored under this key, or None."""
 
     def close(self) -> None: ...
 
@@ -82,7 +82,7 @@ class _Sql:
         self._range = (
             f"SELECT sum(counter), max(payload) FROM {self._table} WHERE id BETWEEN %s AND %s"
         )
-        with said_by_server(target):
+        with as_qjoule_error(target):
             self._cursor = self._connection.cursor()
             if not self._mysql:
                 self._execute(
@@ -90,7 +90,7 @@ class _Sql:
                 )
 
     def fill(self, rows: int) -> None:
-        with said_by_server(self._target):
+        with as_qjoule_error(self._target):
             self._execute(
                 f"CREATE TABLE IF NOT EXISTS {self._table} (id int PRIMARY KEY, "
                 "counter bigint NOT NULL, payload varchar(100) NOT NULL)"
@@ -116,7 +116,7 @@ class _Sql:
         self._operate(self._range, (key, key + RANGE_ROWS - 1))
 
     def remember(self, key: str, finding: object) -> None:
-        with said_by_server(self._target):
+        with as_qjoule_error(self._target):
             self._execute(
                 f"CREATE TABLE IF NOT EXISTS {_PEAKS} "
                 "(name varchar(190) PRIMARY KEY, found text NOT NULL)"
@@ -127,7 +127,7 @@ class _Sql:
     def recall(self, key: str) -> Any:
         tables = "SELECT count(*) FROM information_schema.tables WHERE table_name = %s"
         schema = "table_schema = " + ("database()" if self._mysql else "current_schema()")
-        with said_by_server(self._target):
+        with as_qjoule_error(self._target):
             if not self._execute(f"{tables} AND {schema}", (_PEAKS,))[0][0]:
                 return None
             rows = self._execute(f"SELECT found FROM {_PEAKS} WHERE name = %s", (key,))

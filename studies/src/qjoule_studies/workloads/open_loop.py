@@ -88,7 +88,7 @@ class ArrivalQueue:
             return self._next - 1
 
     def _admit(self, now_ns: int) -> None:
-        """Nothing has left the queue since the last call, so the latest arrivals found it full."""
+        """Queues arrivals up to now as far as there is room, and drops the latest beyond."""
         due = bisect.bisect_left(self._arrivals_ns, now_ns, self._next)
         last = min(due, self._next + self._capacity - len(self._waiting))
         self._waiting.extend(range(self._next, last))

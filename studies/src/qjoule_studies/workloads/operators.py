@@ -12,26 +12,26 @@ plan keeps `parallel_workers` + 1 processes busy, as the one that leads it takes
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import ExitStack, closing
 from functools import partial
 from typing import Any
 
-from qjoule.api import QjouleError
 from qjoule_studies.workload import Outcome, Target, Value
 from qjoule_studies.workloads import option_values
-from qjoule_studies.workloads.closed_loop import closed_loop, latencies
+from qjoule_studies.workloads.closed_loop import closed_loop
 from qjoule_studies.workloads.plan_check import OPERATORS, PARALLEL, check
 from qjoule_studies.workloads.sql_session import (
     analyze,
+    as_qjoule_error,
     ensure_database,
     explain,
     findings,
-    keep,
-    kept,
     key_of,
-    one_line,
-    said_by_server,
+    outcome_of,
     scarce_workers,
     session,
+    store_finding,
+    stored_finding,
 )
 
 _SCHEMA = "qjoule_operators"
@@ -73,36 +73,29 @@ class Operators:
         """Makes the tables, checks the plan, and executes it once to see what it does."""
         parsed = _Parsed(options)
         ensure_database(target)
-        with session(target, {}) as connection, said_by_server(target):
+        with session(target, {}) as connection, as_qjoule_error(target):
             _make_tables(connection, parsed)
-        with session(target, parsed.settings) as connection, said_by_server(target):
+        with session(target, parsed.settings) as connection, as_qjoule_error(target):
             check(explain(connection, parsed.statement), parsed.operator.wanted, parsed.workers)
             plan = analyze(connection, parsed.statement)
-            keep(connection, key_of(self.name, parsed.options), findings(plan))
+            store_finding(connection, key_of(self.name, parsed.options), findings(plan))
 
     def run(self, target: Target, options: Mapping[str, Value]) -> Outcome:
         parsed = _Parsed(options)
-        opened: list[Any] = []
-        try:
+        with ExitStack() as stack:
+            opened: list[Any] = []
             for _ in range(parsed.connections):
-                opened.append(session(target, parsed.settings))
-                with said_by_server(target):
+                opened.append(stack.enter_context(closing(session(target, parsed.settings))))
+                with as_qjoule_error(target):
                     plan = explain(opened[-1], parsed.statement)
                 check(plan, parsed.operator.wanted, parsed.workers)
-            with said_by_server(target):
-                plan_note = kept(opened[0], key_of(self.name, parsed.options))
+            with as_qjoule_error(target):
+                plan_note = stored_finding(opened[0], key_of(self.name, parsed.options))
                 scarce = scarce_workers(opened[0], parsed.workers, parsed.connections)
             execute = partial(_execute, parsed.statement, parsed.name)
             runs = [partial(execute, connection) for connection in opened]
             loop = closed_loop(runs, parsed.seconds, parsed.operations)
-        finally:
-            for connection in opened:
-                connection.close()
-        if loop.first_error is not None:
-            raise QjouleError(f"{parsed.name}: {one_line(loop.first_error)}") from loop.first_error
-        notes = tuple(filter(None, (plan_note, scarce)))
-        measured = latencies(loop.latencies_ns)
-        return Outcome(loop.operations, loop.errors, loop.wall_s, "qjoule", measured, notes)
+        return outcome_of(loop, parsed.name, (plan_note, scarce))
 
 
 class _Parsed:

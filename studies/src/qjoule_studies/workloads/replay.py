@@ -16,10 +16,11 @@ from contextlib import closing
 from typing import Any
 
 from qjoule.api import UsageError
-from qjoule.api.servers import Guard, Limits, LoadRose, look
+from qjoule.api.servers import Guard, Limits, LoadRose, load_reader
 from qjoule_studies.read_only import why_not
 from qjoule_studies.reading import Session, dialect_of, flavours, open_session
-from qjoule_studies.workload import Latencies, Outcome, Target, Value
+from qjoule_studies.workload import Outcome, Target, Value
+from qjoule_studies.workloads.closed_loop import latencies_of
 
 _SLICE_S = 0.5  #: a statement runs alone for so long at a time, and rests for half of it
 _BEGIN_S = 2.0
@@ -95,15 +96,17 @@ class _Run:
         self._seconds = float(options["seconds"])
         self._growth = 1.0 + float(options["more_statements"]) / 100.0
         self._order = random.Random(int(options["seed"]))
-        self._guard = Guard(Limits(float("inf"), float(options["waiting"])), look(lambda: ()))
+        self._guard = Guard(
+            Limits(float("inf"), float(options["waiting"])), load_reader(lambda: ())
+        )
         self._times_ns: dict[str, list[int]] = {}
         self._errors, self._own, self._lock = 0, 0, threading.Lock()
 
     def outcome(self) -> Outcome:
         begin_s, notes = time.monotonic(), list[str]()
-        own, asked = self._own, self._session.asked()
+        before = self._foreign()
         self._guard.begin(_BEGIN_S)
-        self._base = max((self._session.asked() - asked - (self._own - own)) / _BEGIN_S, 0.0)
+        self._base = max((self._foreign() - before) / _BEGIN_S, 0.0)
         end_s = begin_s + self._seconds
         try:
             while time.monotonic() < end_s:
@@ -115,7 +118,7 @@ class _Run:
             notes.append(f"stopped early: {error}")
         wall_s = time.monotonic() - begin_s
         counts = sum(map(len, self._times_ns.values()))
-        commands = {name: _latencies(times) for name, times in self._times_ns.items() if times}
+        commands = {name: latencies_of(times) for name, times in self._times_ns.items() if times}
         return Outcome(counts, self._errors, wall_s, "qjoule", commands, tuple(notes))
 
     def _phase(self, number: int, end_s: float) -> None:
@@ -123,13 +126,17 @@ class _Run:
         until_s = min(time.monotonic() + _SLICE_S, end_s)
         if until_s - time.monotonic() <= 0:
             return
-        asked, own, from_s = self._session.asked(), self._own, time.monotonic()
+        before, from_s = self._foreign(), time.monotonic()
         if number >= 0:
             self._repeat(self._session, str(number), self._statements[number], until_s)
         else:
             self._together(until_s)
-        self._check(self._session.asked() - asked - (self._own - own), time.monotonic() - from_s)
+        self._check(self._foreign() - before, time.monotonic() - from_s)
         time.sleep(max(min(_SLICE_S / 2, end_s - time.monotonic()), 0.0))
+
+    def _foreign(self) -> int:
+        """How many statements other clients have sent to the server so far."""
+        return self._session.count_statements() - self._own
 
     def _check(self, foreign: int, seconds: float) -> None:
         per_s = foreign / max(seconds, 1e-3)
@@ -146,11 +153,13 @@ class _Run:
             range(len(self._statements)), min(len(self._statements), _MOST_TOGETHER)
         )
 
-        def one(number: int) -> None:
+        def repeat(number: int) -> None:
             with closing(self._open()) as session:
                 self._repeat(session, ALL, self._statements[number], until_s)
 
-        threads = [threading.Thread(target=one, args=(number,), daemon=True) for number in chosen]
+        threads = [
+            threading.Thread(target=repeat, args=(number,), daemon=True) for number in chosen
+        ]
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -160,7 +169,7 @@ class _Run:
         times = []
         while (now_s := time.monotonic()) < until_s:
             begin_ns = time.monotonic_ns()
-            worked = session.ask(sql)
+            worked = session.execute(sql)
             times.append(time.monotonic_ns() - begin_ns)
             with self._lock:
                 self._own += 1
@@ -169,9 +178,3 @@ class _Run:
                 time.sleep(0.01)  # a statement that fails at once is not repeated at full speed
         with self._lock:
             self._times_ns.setdefault(name, []).extend(times)
-
-
-def _latencies(times_ns: Sequence[int]) -> Latencies:
-    ordered = sorted(times_ns)
-    at = [ordered[min(int(share * len(ordered)), len(ordered) - 1)] for share in (0.5, 0.95, 0.99)]
-    return Latencies(len(ordered), sum(ordered) / len(ordered), *map(float, at))

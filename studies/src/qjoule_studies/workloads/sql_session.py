@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from qjoule.api import QjouleError, UsageError
-from qjoule_studies.workload import Target, Value
+from qjoule_studies.workload import Outcome, Target, Value
+from qjoule_studies.workloads.closed_loop import Loop, latencies
 from qjoule_studies.workloads.plan_check import Plan, describe, launched, spilled_kb
 
 DATABASE = "qjoule"  #: where workloads put their data if the target names no database
@@ -59,7 +60,7 @@ def ensure_database(target: Target) -> None:
     """Creates the database `qjoule` where the target names none."""
     if target.database:
         return
-    with said_by_server(target):
+    with as_qjoule_error(target):
         if target.flavour in MYSQL:
             with closing(connect(target, "")) as connection:
                 connection.cursor().execute(f"CREATE DATABASE IF NOT EXISTS {DATABASE}")
@@ -73,8 +74,8 @@ def ensure_database(target: Target) -> None:
 
 
 @contextmanager
-def said_by_server(target: Target) -> Iterator[None]:
-    """Turns what a driver raises in this block into a `QjouleError` of one line."""
+def as_qjoule_error(target: Target) -> Iterator[None]:
+    """Turns an error of the driver in this block into a `QjouleError` of one line."""
     module = driver(target.flavour)
     try:
         yield
@@ -83,9 +84,17 @@ def said_by_server(target: Target) -> Iterator[None]:
 
 
 def one_line(error: BaseException) -> str:
-    """The first line of what a driver says, bounded."""
+    """The first line of a driver's message, at most 200 characters."""
     lines = str(error.args[-1] if error.args else error).splitlines()
     return (lines[0] if lines else type(error).__name__)[:200]
+
+
+def outcome_of(loop: Loop, name: str, notes: Iterable[str | None]) -> Outcome:
+    """The outcome of a closed loop. Raises `QjouleError` if one of its operations failed."""
+    if loop.first_error is not None:
+        raise QjouleError(f"{name}: {one_line(loop.first_error)}") from loop.first_error
+    measured, noted = latencies(loop.latencies_ns), tuple(filter(None, notes))
+    return Outcome(loop.operations, loop.errors, loop.wall_s, "qjoule", measured, noted)
 
 
 def _postgres_address(target: Target, database: str) -> dict[str, Any]:
@@ -132,7 +141,7 @@ def session(target: Target, settings: Mapping[str, str]) -> Any:
     feature that they switch off.
     """
     connection = connect(target)
-    with said_by_server(target):
+    with as_qjoule_error(target):
         names = {name for (name,) in connection.execute("SELECT name FROM pg_settings")}
     for name, value in settings.items():
         if name not in names and name.startswith("enable_"):
@@ -179,8 +188,8 @@ def scarce_workers(connection: Any, workers: int, connections: int) -> str:
     )
 
 
-def keep(connection: Any, key: str, finding: object) -> None:
-    """Keeps a finding in the database, for the process that does the run."""
+def store_finding(connection: Any, key: str, finding: object) -> None:
+    """Stores a finding in the database, for the process that makes the run."""
     connection.execute("CREATE SCHEMA IF NOT EXISTS qjoule_kept")
     connection.execute(
         f"CREATE TABLE IF NOT EXISTS {_KEPT} (key text PRIMARY KEY, found text NOT NULL)"
@@ -191,8 +200,8 @@ def keep(connection: Any, key: str, finding: object) -> None:
     )
 
 
-def kept(connection: Any, key: str) -> Any:
-    """What was kept under this key, or None."""
+def stored_finding(connection: Any, key: str) -> Any:
+    """What was stored under this key, or None."""
     if connection.execute("SELECT to_regclass(%s)", [_KEPT]).fetchone()[0] is None:
         return None
     row = connection.execute(f"SELECT found FROM {_KEPT} WHERE key = %s", [key]).fetchone()

@@ -18,7 +18,7 @@ import shutil
 import subprocess
 import sysconfig
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -27,22 +27,22 @@ from typing import IO, Any
 from qjoule.api import QjouleError, UsageError
 from qjoule_studies.workload import Outcome, Target, Value
 from qjoule_studies.workloads import option_values
-from qjoule_studies.workloads.closed_loop import closed_loop, latencies
+from qjoule_studies.workloads.closed_loop import closed_loop
 from qjoule_studies.workloads.plan_check import PARALLEL, Plan, describe, join_order
 from qjoule_studies.workloads.sql_session import (
     MYSQL,
     analyze,
+    as_qjoule_error,
     connect,
     ensure_database,
     explain,
     findings,
-    keep,
-    kept,
     key_of,
-    one_line,
-    said_by_server,
+    outcome_of,
     scarce_workers,
     session,
+    store_finding,
+    stored_finding,
 )
 from qjoule_studies.workloads.tpch_queries import (
     QUERIES,
@@ -190,46 +190,36 @@ class Tpch:
     def prepare(self, target: Target, options: Mapping[str, Value]) -> None:
         parsed = _Parsed(target, options)
         ensure_database(target)
-        with closing(connect(target)) as connection, said_by_server(target):
+        with closing(connect(target)) as connection, as_qjoule_error(target):
             make_tables(connection, target, parsed.schema, parsed.scale_factor)
         if target.flavour in MYSQL:
             return
-        with session(target, parsed.settings) as connection, said_by_server(target):
+        with session(target, parsed.settings) as connection, as_qjoule_error(target):
             notes = [size(connection, parsed.schema)]
             for query in parsed.queries:
                 text = parsed.statement(query, 0)
                 if query == "Q5":
                     check_join_order(explain(connection, text), parsed.join_order)
                 notes.append(f"{query}: {findings(analyze(connection, text))}")
-            keep(connection, key_of(self.name, parsed.options), notes)
+            store_finding(connection, key_of(self.name, parsed.options), notes)
 
     def run(self, target: Target, options: Mapping[str, Value]) -> Outcome:
         parsed = _Parsed(target, options)
-        opened: list[Any] = []
         notes = ["not run by the benchmark's rules: this is no TPC-H result"]
-        try:
-            for _ in range(parsed.connections):
-                mysql = target.flavour in MYSQL
-                opened.append(connect(target) if mysql else session(target, parsed.settings))
-            if target.flavour not in MYSQL:
-                with said_by_server(target):
-                    notes += kept(opened[0], key_of(self.name, parsed.options)) or []
+        with ExitStack() as stack:
+            opened = [
+                stack.enter_context(
+                    closing(connect(target) if parsed.mysql else session(target, parsed.settings))
+                )
+                for _ in range(parsed.connections)
+            ]
+            if not parsed.mysql:
+                with as_qjoule_error(target):
+                    notes += stored_finding(opened[0], key_of(self.name, parsed.options)) or []
                     notes.append(scarce_workers(opened[0], parsed.workers, parsed.connections))
             runs = [partial(_execute, parsed, connection) for connection in opened]
             loop = closed_loop(runs, parsed.seconds, parsed.operations)
-        finally:
-            for connection in opened:
-                connection.close()
-        if loop.first_error is not None:
-            raise QjouleError(f"{self.name}: {one_line(loop.first_error)}") from loop.first_error
-        return Outcome(
-            loop.operations,
-            loop.errors,
-            loop.wall_s,
-            "qjoule",
-            latencies(loop.latencies_ns),
-            tuple(filter(None, notes)),
-        )
+        return outcome_of(loop, self.name, notes)
 
 
 class _Parsed:

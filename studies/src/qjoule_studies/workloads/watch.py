@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""No work of its own: what a server's own clients ask of it, for some time."""
+"""Sends nothing: observes for some time what the server's own clients do."""
 
 from __future__ import annotations
 

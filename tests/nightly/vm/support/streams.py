@@ -20,7 +20,7 @@ from qjoule.contract import RECORDS, Block
 from qjoule.servers.decoding import fingerprint
 from qjoule.stream.blocks import Frame, Stream
 from qjoule.stream.context import StreamContext
-from qjoule.stream.ingest import record
+from qjoule.stream.record import record
 from qjoule.trace import Meta, Trace
 from qjoule.trace.writer import TraceWriter
 

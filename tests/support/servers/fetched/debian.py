@@ -105,7 +105,7 @@ def _private_state(directory: Path, suite: str, mirror: str, architecture: str) 
     own = run_tool(["dpkg", "--print-architecture"], directory, "its architecture").strip()
     options = {
         # A private state does not keep apt from installing packages below the machine's own root.
-        # Without dpkg it cannot, whatever it is asked for.
+        # Without dpkg no package can be unpacked.
         "Dir::Bin::dpkg": "/bin/false",
         "APT::Get::Simulate": "true",
         "APT::Architecture": architecture or own,

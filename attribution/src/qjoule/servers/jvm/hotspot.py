@@ -130,8 +130,7 @@ class HotSpot:
         return (type_name, field_name) in self._fields
 
     def field(self, *names: tuple[str, str]) -> tuple[int, str]:
-        """Returns offset and `struct` format of the first of these fields, (type, field), that
-        exists. It is a number or a pointer."""
+        """Returns offset and `struct` format of the first existing one of (type, field)."""
         name = next((name for name in names if self.shows(*name)), names[0])
         offset = self.offset(*name)
         type_name = self._memory.string(self._fields[name].type_name)
@@ -165,8 +164,7 @@ class HotSpot:
         return by_name
 
     def field_offsets(self, klass: int, wanted: set[str]) -> dict[str, int]:
-        """Returns offsets of fields in the objects of a class, by name. Inherited fields are not
-        included."""
+        """Returns offsets of fields in a class's objects by name, without inherited fields."""
         memory = self._memory
         constants = memory.number(klass + self.offset("InstanceKlass", "_constants"))
         symbols = constants + self.size("ConstantPool")

@@ -75,11 +75,7 @@ SIGNATURES = (
         f"{_DISPATCH}19enum_server_commandP3THDPcjb",
         Role.BEGIN_COMMAND_FIRST,
     ),
-    (
-        "MySQL from 5.7",
-        f"{_DISPATCH}P3THDPK8COM_DATA19enum_server_command",
-        Role.BEGIN_THD_FIRST,
-    ),
+    ("MySQL from 5.7", f"{_DISPATCH}P3THDPK8COM_DATA19enum_server_command", Role.BEGIN_THD_FIRST),
 )
 
 #: Called to set up each client's socket: include/violite.h; MySQL 8 compiles it as C++.
@@ -257,16 +253,13 @@ def _choose_attach_mode(case: Case) -> Choice:
     return attach_mode_by_connection(case, unseen=_x_protocol(case.server))
 
 
+_DIRECTORIES = ("sbin", "libexec")
+
 SUPPORT = ServerSupport(
     name="mysql",
     flavours={"mariadb": "MariaDB", "mysql": "MySQL"},
     executables="mariadbd|mysqld",
-    installed=(
-        "usr/sbin/mariadbd",
-        "usr/sbin/mysqld",
-        "usr/libexec/mariadbd",
-        "usr/libexec/mysqld",
-    ),
+    installed=tuple(f"usr/{d}/{name}" for name in ("mariadbd", "mysqld") for d in _DIRECTORIES),
     identify=identify,
     settings=settings,
     resolve=resolve,

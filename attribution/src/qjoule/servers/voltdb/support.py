@@ -249,13 +249,6 @@ def choose_attach_mode(case: Case) -> Choice:
     return Choice(AttachMode.SYMBOL, why, f"socket: not possible, {_OTHER_THREADS}")
 
 
-#: What tracing sees only in part, one line each.
-_BLIND_SPOTS = (
-    "procedures that execute no SQL, and bulk loads, count as the background of their site thread",
-    "after a restart its threads are traced without procedures, until qjoule is started again",
-)
-
-
 def _recognise(candidate: Candidate) -> Identified | None:
     if not is_voltdb(candidate):
         return None
@@ -263,7 +256,11 @@ def _recognise(candidate: Candidate) -> Identified | None:
 
 
 def _blind_spots(_server: Server) -> tuple[str, ...]:
-    return _BLIND_SPOTS
+    return (
+        "procedures that execute no SQL, and bulk loads, count as the background of their site "
+        "thread",
+        "after a restart its threads are traced without procedures, until qjoule is started again",
+    )
 
 
 SUPPORT = ServerSupport(

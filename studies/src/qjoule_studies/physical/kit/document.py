@@ -59,7 +59,7 @@ class Machine:
 
 @dataclass(frozen=True)
 class Energy:
-    """`given`: whether an option said where the counters are, so that they may be any files."""
+    """`given`: an option named the counters' directory, so they may be any files."""
 
     source: str
     grade: str

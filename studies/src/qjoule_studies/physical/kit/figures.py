@@ -47,7 +47,7 @@ class Pair:
 
     @property
     def error(self) -> float | None:
-        """The larger error of the two shares, relative; None if it cannot be told."""
+        """The larger relative error of the two shares; None if it is unknown."""
         if self.test is None or self.verdict is Verdict.CANNOT_TELL:
             return None
         return max(abs(side.error.value) for side in (self.test.a, self.test.b))

@@ -39,7 +39,7 @@ class KitServer:
     environment: Mapping[str, str]
 
     def fingerprints(self, kind: str) -> tuple[str, ...] | None:
-        """Ids of a load's statements, in order; None if they cannot be told apart."""
+        """Fingerprints of a load's statements, in order; None if the server shows none."""
         if self.dialect is None:
             return None
         number = registry.dialect(self.dialect)
@@ -86,15 +86,7 @@ def program(name: str, *places: str) -> str:
     return on_path
 
 
-def pin(pid: int, cpus: set[int]) -> None:
-    """Pins a server's main thread; the threads and processes that serve connections inherit it."""
-    try:
-        os.sched_setaffinity(pid, cpus)
-    except OSError as error:
-        raise QjouleError(f"the server may not run on one package: {error.strerror}") from error
-
-
-def tell(server: KitServer, statements: str) -> None:
+def run_statements(server: KitServer, statements: str) -> None:
     """Has a client run statements once. Raises `QjouleError` with the end of its output."""
     done = subprocess.run(
         list(server.client),

@@ -8,7 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from qjoule_studies.physical import load
-from qjoule_studies.physical.kit.loads import KitServer, pin, program
+from qjoule_studies.physical.experiment import pin
+from qjoule_studies.physical.kit.loads import KitServer, program
 
 PRODUCT = "mariadb"
 ORDER = 0

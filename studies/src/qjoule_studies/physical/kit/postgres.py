@@ -8,7 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from qjoule_studies.physical import load
-from qjoule_studies.physical.kit.loads import KitServer, pin, program, tell
+from qjoule_studies.physical.experiment import pin
+from qjoule_studies.physical.kit.loads import KitServer, program, run_statements
 from qjoule_studies.servers import start as start_server
 
 PRODUCT = "postgres"
@@ -43,7 +44,7 @@ def start(directory: Path, table_bytes: int, cpus: set[int]) -> Iterator[KitServ
             ),
             environment={"PGPASSWORD": target.password},
         )
-        tell(
+        run_statements(
             server,
             "CREATE UNLOGGED TABLE rows_far_apart AS "
             f"SELECT id, 'qjoule'::char(40) AS filler FROM generate_series(0, {rows - 1}) AS id;\n"

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from qjoule_studies.physical.kit.loads import KitServer, pin, program, tell
+from qjoule_studies.physical.experiment import pin
+from qjoule_studies.physical.kit.loads import KitServer, program, run_statements
 from qjoule_studies.servers import start as start_server
 
 PRODUCT = "redis"
@@ -39,7 +40,7 @@ def start(directory: Path, table_bytes: int, cpus: set[int]) -> Iterator[KitServ
             environment={"REDISCLI_AUTH": target.password},
         )
         # A string of zeros is not backed by memory of its own: every page must be written.
-        tell(server, f'EVAL "{_FILL.format(parts=table_bytes >> 20)}" 0\n')
+        run_statements(server, f'EVAL "{_FILL.format(parts=table_bytes >> 20)}" 0\n')
         yield server
 
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
-/* Creates a lexer from Python's tables. */
-#ifndef QJOULE_MADE_H
-#define QJOULE_MADE_H
+/* The Python object of a lexer: created from Python's tables. */
+#ifndef QJOULE_LEXER_OBJECT_H
+#define QJOULE_LEXER_OBJECT_H
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -13,7 +13,7 @@ struct object {
 	struct texts vocabulary; /* empty if the vocabulary of `hints` is used */
 	PyObject *hints;	 /* the lexer for hints; NULL: this one */
 	PyObject *safe_text;
-	bool made;
+	bool ready;
 };
 
 int new_lexer(PyObject *self, PyObject *args, PyObject *kwargs);

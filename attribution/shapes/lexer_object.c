@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
-#include "made.h"
+#include "lexer_object.h"
 #include "words.h"
 
 /* Decodes bytes that are not printable ASCII to safe text with Python's function. */
@@ -89,7 +89,7 @@ static bool take_words(struct object *object, PyObject *hints, const char *reser
 		PyErr_NoMemory();
 		return false;
 	}
-	if (!PyObject_TypeCheck(hints, Py_TYPE((PyObject *)object)) || !base->made) {
+	if (!PyObject_TypeCheck(hints, Py_TYPE((PyObject *)object)) || !base->ready) {
 		PyErr_SetString(PyExc_TypeError, "hints is no lexer");
 		return false;
 	}
@@ -111,7 +111,7 @@ int new_lexer(PyObject *self, PyObject *args, PyObject *kwargs)
 	unsigned long long seed;
 	int backtick, result = -1;
 
-	if (object->made || object->safe_text) {
+	if (object->ready || object->safe_text) {
 		PyErr_SetString(PyExc_RuntimeError, "already made");
 		return -1;
 	}
@@ -128,7 +128,7 @@ int new_lexer(PyObject *self, PyObject *args, PyObject *kwargs)
 		PyErr_Clear();
 		PyErr_SetString(PyExc_ValueError, "not the tables of an automaton");
 	} else if (take_words(object, hints, reserved, seed)) {
-		object->made = true;
+		object->ready = true;
 		result = 0;
 	}
 	for (size_t i = 0; i < sizeof(in) / sizeof(*in); i++)
