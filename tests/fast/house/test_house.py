@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rules of the tree: tiers of tests, licences, where servers may be named, and root's lines.
-Also: what pages may name.
+Also: what pages may name, and that planted faults fit the code.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from bench.bench_faults import FAULTS, faults_of
 
 from commands_page import document
 from qjoule.cli import COMMANDS
@@ -235,3 +236,14 @@ def test_pages_are_few_and_short() -> None:
 @pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.relative_to(TREE)))
 def test_what_a_page_names_exists(page: Path) -> None:
     assert not list(broken(page))
+
+
+# ---- planted faults ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("area", sorted(FAULTS.glob("*.toml")), ids=lambda area: area.stem)
+def test_every_planted_fault_has_its_line_and_its_tests(area: Path) -> None:
+    """`make bench-faults`, which takes an hour, stops at a line that is no longer in its file."""
+    for fault in faults_of(area):
+        assert fault.new != fault.old
+        assert all((TREE / name).exists() for name in fault.tests), fault
