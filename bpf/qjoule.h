@@ -19,7 +19,7 @@
 
 #include "registry.h" /* generated from attribution/src/qjoule/servers/registry.toml */
 
-#define QJ_CONTRACT_VERSION 23
+#define QJ_CONTRACT_VERSION 24
 
 #define QJ_COMM_BYTES	     16
 #define QJ_COUNTERS	     3	   /* cycles, instructions, LLC misses, in this order */
@@ -256,18 +256,28 @@ struct qj_helper {
 enum qj_stack_flag {
 	QJ_STACK_KERNEL = 1 << 0, /* the thread was in the kernel: the frames are its callers */
 	QJ_STACK_WHOLE = 1 << 1,  /* the stack was unwound to the thread's entry */
+	QJ_STACK_WAIT = 1 << 2,	  /* the thread goes to sleep within its query */
 };
 
 /* The stack of a server thread at one moment. `segment` begins and ends at that moment. */
 struct qj_stack {
 	struct qj_segment segment;
-	__u64 frame; /* the innermost frame (qj_call); 0: none known */
-	__u32 flags; /* enum qj_stack_flag */
-	__u32 reserved;
+	__u64 frame;	   /* the innermost frame (qj_call); 0: none known */
+	__u32 flags;	   /* enum qj_stack_flag */
+	__u32 probability; /* QJ_STACK_WAIT: of this draw, in 1 / 2^32; 0: certain */
 	/* Live view, where queries have no records: as in struct qj_aggregate. Otherwise 0. */
 	__u64 shape;
 	__u64 tags;
 	__u64 naming;
+};
+
+/* How a wait ended whose stack was sent. The thread and the begin tell which. */
+struct qj_wait_end {
+	__u64 begin_ns; /* `t0_ns` of the stack's segment */
+	__u64 ns;
+	__u64 run_queue_ns; /* the last part of `ns`, in which the thread could have run */
+	__u32 pid;
+	__u32 kind; /* enum qj_wait: what it was until then */
 };
 
 /*
@@ -550,6 +560,7 @@ enum qj_block_kind {
 	QJ_BLOCK_CALL = 21,
 	QJ_BLOCK_STACK = 22,
 	QJ_BLOCK_HELPER = 23,
+	QJ_BLOCK_WAIT_END = 24,
 };
 
 #define QJ_BLOCK_MAGIC 0x31424a51 /* "QJB1" */
@@ -603,6 +614,7 @@ QJ_ASSERT_SIZE(qj_query, 136);
 QJ_ASSERT_SIZE(qj_child, 88);
 QJ_ASSERT_SIZE(qj_helper, 80);
 QJ_ASSERT_SIZE(qj_stack, 80);
+QJ_ASSERT_SIZE(qj_wait_end, 32);
 QJ_ASSERT_SIZE(qj_call, 32);
 QJ_ASSERT_SIZE(qj_text, 24);
 QJ_ASSERT_SIZE(qj_unseen, 16);

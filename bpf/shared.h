@@ -67,7 +67,9 @@ struct qj_plan {
 	__u32 packages_at;  /* the first package's entry in its map */
 	__u32 tags;	    /* read the tags that clients send in statements and beside them */
 	__u32 samples;	    /* live view: queries to draw per shape and QJ_SAMPLE_NS; 0: none */
-	__u32 reserved;
+	/* Recordings with stacks: waits to draw per CPU, kind and `wait_period_ns`; 0: none. */
+	__u32 waits;
+	__u64 wait_period_ns;
 	__u8 kind_attach_modes[QJ_KINDS]; /* per kind, bit i: a server of it uses mode i */
 	struct qj_server_plan servers[QJ_MAX_SERVERS]; /* server id - 1 */
 	struct qj_running running[QJ_MAX_RUNNING];
@@ -254,6 +256,11 @@ struct qj_ring_helper {
 	struct qj_helper helper;
 };
 
+struct qj_ring_wait_end {
+	struct qj_ring_head head;
+	struct qj_wait_end wait;
+};
+
 struct qj_ring_task {
 	struct qj_ring_head head;
 	struct qj_task task;
@@ -329,7 +336,7 @@ struct qj_ring_stack {
 	struct qj_mapped mapped; /* the mapping at the requested address */
 	__u64 registers[QJ_REGISTERS];
 	__u32 node_count;
-	__u32 reserved;
+	__u32 probability;		    /* as in struct qj_stack */
 	__u64 functions[QJ_NODE_FUNCTIONS]; /* each executes nodes of several kinds */
 	struct qj_plan_node nodes[QJ_STACK_NODES];
 	__u8 bytes[QJ_STACK_PAGES * QJ_STACK_PAGE];

@@ -71,6 +71,11 @@ enum {
 };
 
 enum {
+	BPF_RB_AVAIL_DATA = 0,
+	BPF_RB_RING_SIZE = 1,
+};
+
+enum {
 	IPPROTO_TCP = 6,
 	IPPROTO_UDP = 17,
 };

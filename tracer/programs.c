@@ -15,6 +15,8 @@
 #include "system.h"
 #include "variant.h"
 
+#define WAIT_PERIODS 8 /* in a second */
+
 int programs_complain(const char *what, int err)
 {
 	if (err == -ECONNRESET)
@@ -38,6 +40,15 @@ static void fill_servers(struct qj_plan *plan, const struct options *options)
 	plan->only_running = options->only_running;
 }
 
+/* Waits are drawn at most as often as stacks are sampled; a short period divides a flood. */
+static void plan_waits(struct qj_plan *plan, const struct options *options, bool early)
+{
+	if (options->mode != QJ_MODE_RECORD || !options->stacks_hz || early)
+		return;
+	plan->waits = (options->stacks_hz + WAIT_PERIODS - 1) / WAIT_PERIODS;
+	plan->wait_period_ns = plan->waits * 1000000000ull / options->stacks_hz;
+}
+
 static int fill_plan(struct qj_plan *plan, struct probes *probes, const struct options *options,
 		     const struct qj_cpu *cpus, unsigned cpu_count)
 {
@@ -58,6 +69,7 @@ static int fill_plan(struct qj_plan *plan, struct probes *probes, const struct o
 		fputs(
 		    "qjoule-tracer: no stacks are sampled: this kernel is older than Linux 5.19\n",
 		    stderr);
+	plan_waits(plan, options, probes->early);
 	plan->effects = options->effects && !probes->early;
 	plan->packages_at = probes->cpu_limit;
 	plan->slice_ns = (uint64_t)options->window_ms * 1000000;
@@ -157,6 +169,7 @@ static void choose_programs(struct qjoule_bpf *skeleton, const struct options *o
 	bpf_program__set_autoload(skeleton->progs.on_sample, options->stacks_hz && !early);
 	bpf_map__set_autocreate(skeleton->maps.stack_room, options->stacks_hz && !early);
 	bpf_map__set_autocreate(skeleton->maps.stack_scratch, options->stacks_hz && !early);
+	bpf_map__set_autocreate(skeleton->maps.wait_counts, plan->waits);
 	for (unsigned i = 0; i < options->probe_count; i++)
 		bpf_program__set_autoload(programs_of_role(skeleton, options->probes[i].role),
 					  true);

@@ -105,6 +105,9 @@ static int take_record(void *ctx, void *data, size_t bytes)
 	case QJ_BLOCK_HELPER:
 		stream_add(pump->stream, head->block, record, sizeof(struct qj_helper));
 		break;
+	case QJ_BLOCK_WAIT_END:
+		stream_add(pump->stream, head->block, record, sizeof(struct qj_wait_end));
+		break;
 	case QJ_BLOCK_TASK:
 		stream_add(pump->stream, head->block, record, sizeof(struct qj_task));
 		break;

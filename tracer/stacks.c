@@ -278,6 +278,7 @@ void stacks_received(struct stacks *stacks, const struct qj_ring_stack *sampled)
 	struct space *space = space_of(stacks, sampled);
 	struct qj_stack out = {.segment = sampled->segment,
 			       .flags = sampled->flags,
+			       .probability = sampled->probability,
 			       .shape = sampled->shape,
 			       .tags = sampled->tags,
 			       .naming = sampled->naming};

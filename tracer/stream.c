@@ -10,7 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define KINDS (QJ_BLOCK_HELPER + 1)
+#define KINDS (QJ_BLOCK_WAIT_END + 1)
 /* If more than this is unread, we wait for the reader, and records wait in the rings. */
 #define WAITING_BYTES (8u << 20)
 /* Between flushes this much may wait for the next one. */
@@ -46,7 +46,7 @@ static const enum qj_block_kind write_order[] = {
     QJ_BLOCK_SEGMENT_MORE, QJ_BLOCK_CHILD,	  QJ_BLOCK_QUERY,     QJ_BLOCK_ENERGY,
     QJ_BLOCK_SAMPLE,	   QJ_BLOCK_PACKAGE_TIME, QJ_BLOCK_AGGREGATE, QJ_BLOCK_LOSS,
     QJ_BLOCK_CPU_TIME,	   QJ_BLOCK_CALL,	  QJ_BLOCK_STACK,     QJ_BLOCK_HELPER,
-    QJ_BLOCK_SPOOLED,	   QJ_BLOCK_END,
+    QJ_BLOCK_WAIT_END,	   QJ_BLOCK_SPOOLED,	  QJ_BLOCK_END,
 };
 
 /* True for blocks that go to the reader even if there is a spool. */
@@ -63,6 +63,7 @@ static bool to_reader(enum qj_block_kind kind)
 	case QJ_BLOCK_CALL:
 	case QJ_BLOCK_STACK:
 	case QJ_BLOCK_HELPER:
+	case QJ_BLOCK_WAIT_END:
 		return false;
 	default:
 		return true;

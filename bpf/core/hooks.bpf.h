@@ -99,13 +99,13 @@ static __always_inline bool has_tools(__u8 kind)
 	return false;
 }
 
-/* A thread's stack was sampled: a server may find its current work there. */
-static __always_inline void hooks_sampled(const struct qj_cpu_state *cpu, struct task_struct *task,
+/* A thread's stack was sampled: a server of this kind may find its current work there. */
+static __always_inline void hooks_sampled(__u8 server_kind, struct task_struct *task,
 					  struct qj_ring_stack *r, struct stack_scratch *scratch)
 {
 #define X(name, NAME)                                                                              \
-	if (PLANNED(NAME) && cpu->serving == QJ_SERVER_##NAME)                                     \
-		name##_sampled(cpu, task, r, scratch);
+	if (PLANNED(NAME) && server_kind == QJ_SERVER_##NAME)                                      \
+		name##_sampled(task, r, scratch);
 	QJ_HOOKS_SAMPLED(X)
 #undef X
 }

@@ -9,6 +9,7 @@
 #include "statement.bpf.h"
 #include "slice.bpf.h"
 #include "task.bpf.h"
+#include "wait_samples.bpf.h"
 
 QJ_VISIBLE const volatile struct qj_plan plan = {};
 QJ_VISIBLE struct qj_server_plan server_plans[QJ_MAX_SERVERS] SEC(".data.servers") = {};
@@ -33,6 +34,7 @@ struct sums_rows_map sums_rows SEC(".maps");
 struct idles_map idles SEC(".maps");
 struct namings_map namings SEC(".maps");
 struct sampled_map sampled SEC(".maps");
+struct wait_counts_map wait_counts SEC(".maps");
 struct seen_map seen SEC(".maps");
 struct prepared_map prepared SEC(".maps");
 struct seen_tags_map seen_tags SEC(".maps");

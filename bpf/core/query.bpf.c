@@ -261,6 +261,26 @@ int send_ended(struct qj_cpu_state *cpu, struct thread_state *thread)
 	return 0;
 }
 
+int send_wait_end(struct qj_cpu_state *cpu, struct thread_state *thread, __u32 pid)
+{
+	struct qj_ring_wait_end *r;
+
+	if (!draws_waits() || !cpu || !thread || !thread->waits.drawn_ns ||
+	    thread->waits.drawn_kind >= QJ_WAITS)
+		return 0;
+	r = reserve_record(cpu, sizeof(*r), QJ_BLOCK_WAIT_END, QJ_LOSS_STACK);
+	if (r) {
+		r->wait.begin_ns = thread->waits.drawn_ns;
+		r->wait.ns = thread->waits.drawn_whole_ns;
+		r->wait.run_queue_ns = thread->waits.drawn_runnable_ns;
+		r->wait.pid = pid;
+		r->wait.kind = thread->waits.drawn_kind;
+		submit(r);
+	}
+	thread->waits.drawn_ns = 0;
+	return 0;
+}
+
 /* Suspends the thread's query: from now on the thread works for a statement within it. */
 int child_begin(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 now)
 {
@@ -374,6 +394,8 @@ int query_open(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 pid_
 	now = bpf_ktime_get_ns();
 	if (thread->off_ns) /* the time on the run queue is not known */
 		add_wait(&thread->waits, now, now - thread->off_ns, 0);
+	if (draws_waits())
+		send_wait_end(cpu, thread, pid_tgid);
 	if (thread->borrowed)
 		return helper_end(cpu, thread, now, pid_tgid);
 	if (thread->caller.query) {

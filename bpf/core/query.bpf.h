@@ -22,6 +22,8 @@ extern int helper_end(struct qj_cpu_state *cpu, struct thread_state *thread, __u
 		      __u64 pid_tgid);
 /* Sends the thread's last ended or drawn query, if it has not been sent. */
 extern int send_ended(struct qj_cpu_state *cpu, struct thread_state *thread);
+/* Sends how the wait ended that was drawn last, if it has ended. */
+extern int send_wait_end(struct qj_cpu_state *cpu, struct thread_state *thread, __u32 pid);
 extern int name_use(struct qj_cpu_state *cpu, struct thread_state *thread);
 /* Relabels the open slice with the current thread; in segments.bpf.c. */
 extern int relabel(struct qj_cpu_state *cpu, __u64 now);

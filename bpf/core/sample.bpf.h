@@ -19,10 +19,11 @@ struct sampled_key {
 	__u64 server;
 };
 
-struct sampled_shape {
+/* What is drawn from: calls of a shape, or waits of a kind. */
+struct draw_counts {
 	__u64 period; /* number of the period, from 1 */
-	__u32 calls;  /* calls in this period */
-	__u32 before; /* calls in the period before */
+	__u32 calls;  /* in this period */
+	__u32 before; /* in the period before */
 };
 
 /* A shape evicted from the map begins again with a certain draw. */
@@ -30,7 +31,7 @@ struct sampled_map {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 8192);
 	__type(key, struct sampled_key);
-	__type(value, struct sampled_shape);
+	__type(value, struct draw_counts);
 };
 extern struct sampled_map sampled SEC(".maps");
 
@@ -38,43 +39,47 @@ extern struct sampled_map sampled SEC(".maps");
 extern __u64 samples_used_ns;
 
 /* Counts the call that ends now. Two CPUs may count the first one of a period. */
-static __always_inline void count_call(struct sampled_shape *shape, __u64 period)
+static __always_inline void count_call(struct draw_counts *counts, __u64 period)
 {
-	__u64 before = shape->period;
+	__u64 before = counts->period;
 
 	if (before == period) {
-		__sync_fetch_and_add(&shape->calls, 1);
+		__sync_fetch_and_add(&counts->calls, 1);
 		return;
 	}
-	shape->before = before + 1 == period ? shape->calls : 0;
-	shape->calls = 1;
-	shape->period = period;
+	counts->before = before + 1 == period ? counts->calls : 0;
+	counts->calls = 1;
+	counts->period = period;
 }
 
-/* The probability of this draw, in 1 / 2^32; 0: certain. */
-static __always_inline __u32 probability_of(const struct sampled_shape *shape)
+/*
+ * The probability of this draw, in 1 / 2^32; 0: certain. `draws`: how many are wanted in a period;
+ * its first one is certain if `first`.
+ */
+static __always_inline __u32 probability_of(const struct draw_counts *counts, __u32 draws,
+					    bool first)
 {
-	__u64 calls = shape->calls, before = shape->before;
+	__u64 calls = counts->calls, before = counts->before;
 	__u64 most = calls > before ? calls : before;
 
-	if (calls <= 1 || most <= plan.samples)
+	if ((first && calls <= 1) || most <= draws)
 		return 0;
-	return ((__u64)plan.samples << 32) / most;
+	return ((__u64)draws << 32) / most;
 }
 
 /* Returns true if the thread's ended query is drawn; the thread then has the probability. */
 static __always_inline bool is_drawn(struct thread_state *thread, __u64 end_ns)
 {
 	struct sampled_key key = {.shape = thread->shape, .server = thread->server};
-	struct sampled_shape first = {.period = end_ns / QJ_SAMPLE_NS + 1, .calls = 1};
-	struct sampled_shape *shape = bpf_map_lookup_elem(&sampled, &key);
+	struct draw_counts first = {.period = end_ns / QJ_SAMPLE_NS + 1, .calls = 1};
+	struct draw_counts *counts = bpf_map_lookup_elem(&sampled, &key);
 
 	thread->ended_probability = 0;
-	if (!shape) {
+	if (!counts) {
 		bpf_map_update_elem(&sampled, &key, &first, BPF_NOEXIST);
 	} else {
-		count_call(shape, first.period);
-		thread->ended_probability = probability_of(shape);
+		count_call(counts, first.period);
+		thread->ended_probability = probability_of(counts, plan.samples, true);
 		if (thread->ended_probability && bpf_get_prandom_u32() >= thread->ended_probability)
 			return false;
 	}

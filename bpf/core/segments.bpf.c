@@ -6,6 +6,7 @@
 #include "batch.bpf.h"
 #include "hooks.bpf.h"
 #include "task.bpf.h"
+#include "wait_samples.bpf.h"
 
 /*
  * Which thread runs on each CPU: from every context switch, and from the timer tick for threads
@@ -93,6 +94,7 @@ int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_stru
 {
 	struct qj_cpu_state *cpu = this_cpu();
 	struct thread_state *thread = 0;
+	bool draws = draws_waits(), drawn = false;
 	__u64 now, t0;
 
 	if (stays_in_process(cpu, prev, next)) {
@@ -112,6 +114,8 @@ int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_stru
 			wait_begin(thread, prev, now);
 			if (thread->waits.kind == (IS_EARLY ? QJ_WAIT_OTHER : QJ_WAIT_NETWORK))
 				hooks_blocked(cpu, thread);
+			if (draws)
+				drawn = draw_wait(thread, now);
 		}
 	}
 	if (t0 && cpu->pid != (__u32)prev->pid)
@@ -123,6 +127,14 @@ int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_stru
 	if (plan.samples && thread)
 		send_ended(cpu, thread);
 	label_slice(cpu, next, now);
+	if (draws) {
+		struct thread_state *woken = thread_of(next);
+
+		if (woken && woken->waits.drawn_ns)
+			send_wait_end(cpu, woken, next->pid);
+		if (drawn)
+			sample_wait(cpu, thread);
+	}
 	return 0;
 }
 

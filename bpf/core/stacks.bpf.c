@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
 /*
- * Samples stacks of servers' threads: on each CPU, some times a second, the registers and the part
- * of the stack that callers are found in. Libraries and many servers have no frame pointers, so
- * only tables of their files say where a caller is. The tracer reads those, without rights.
+ * Samples stacks of servers' threads: on each CPU, some times a second, and where a wait begins,
+ * the registers and the part of the stack that callers are found in. Libraries and many servers
+ * have no frame pointers, so only tables of their files say where a caller is. The tracer reads
+ * those, without rights.
  */
 #include "hooks.bpf.h"
 #include "slice.bpf.h"
+#include "wait_samples.bpf.h"
 
 struct stack_room_map {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
@@ -28,7 +30,7 @@ struct stack_scratch_map stack_scratch SEC(".maps");
 
 extern QJ_VISIBLE struct qj_asked asked[QJ_ASKED];
 
-#if defined(__TARGET_ARCH_x86) && !defined(QJ_EARLY)
+#if TAKES_STACKS
 /* System V ABI, AMD64 supplement, figure 3.36: DWARF register numbers. */
 static __always_inline void read_registers(struct qj_ring_stack *r, const struct pt_regs *regs)
 {
@@ -129,6 +131,28 @@ static __always_inline bool send(struct qj_ring_stack *r)
 	return output(r, bytes, sizeof(*r));
 }
 
+/*
+ * Completes and sends a record with `segment` and `flags`, for the current task. What a system call
+ * or an interrupt left of its own registers is in the kernel's stack.
+ */
+static __always_inline bool send_stack(struct qj_cpu_state *cpu, struct task_struct *task,
+				       __u8 server_kind, struct qj_ring_stack *r,
+				       struct stack_scratch *scratch)
+{
+	r->head.block = QJ_RING_STACK;
+	r->head.text_bytes = 0;
+	read_registers(r, (const struct pt_regs *)bpf_task_pt_regs(task));
+	fill_process(r, task);
+	r->pages = read_pages(r, r->registers[7]);
+	r->node_count = 0;
+	if (r->pages)
+		hooks_sampled(server_kind, task, r, scratch);
+	if (r->pages && send(r))
+		return true;
+	count_loss(cpu, QJ_LOSS_STACK);
+	return false;
+}
+
 static __always_inline int sample_stack(const __u64 *interrupted)
 {
 	struct qj_cpu_state *cpu = this_cpu();
@@ -146,20 +170,62 @@ static __always_inline int sample_stack(const __u64 *interrupted)
 	scratch = bpf_map_lookup_elem(&stack_scratch, &zero);
 	if (!r || !scratch)
 		return 0;
-	/* What a thread's system call or interrupt left of its own registers. */
-	read_registers(r, (const struct pt_regs *)bpf_task_pt_regs(task));
-	r->head.block = QJ_RING_STACK;
-	r->head.text_bytes = 0;
 	fill_segment(&r->segment, &cpu->label, now, now);
 	fill_query(r, cpu);
 	r->flags = interrupted[17] & 3 ? 0 : QJ_STACK_KERNEL; /* the code segment's privilege */
-	fill_process(r, task);
-	r->pages = read_pages(r, r->registers[7]);
-	r->node_count = 0;
-	if (r->pages)
-		hooks_sampled(cpu, task, r, scratch);
-	if (!r->pages || !send(r))
+	r->probability = 0;
+	send_stack(cpu, task, cpu->serving, r, scratch);
+	return 0;
+}
+
+/* Segments and queries need the ring, too: stacks of waits leave them half of it. */
+static __always_inline bool has_room_for_waits(void)
+{
+	void *ring = ring_of_cpu();
+
+	return ring && bpf_ringbuf_query(ring, BPF_RB_AVAIL_DATA) <
+			   bpf_ringbuf_query(ring, BPF_RB_RING_SIZE) / 2;
+}
+
+static __always_inline void fill_wait(struct qj_ring_stack *r, const struct thread_state *thread,
+				      const struct task_struct *task)
+{
+	const struct qj_slice_label label = {.query = thread->query,
+					     .pid = task->pid,
+					     .tgid = task->tgid,
+					     .server = thread->server,
+					     .owner_kind = QJ_OWNER_QUERY};
+
+	fill_segment(&r->segment, &label, thread->waits.drawn_ns, thread->waits.drawn_ns);
+	r->shape = r->tags = r->naming = 0;
+	r->flags = QJ_STACK_WAIT;
+	r->probability = thread->waits.probability;
+}
+
+/*
+ * Not inline, so that the verifier checks it once. The room is not in use: an interrupt that
+ * nothing masks finds the CPU's label to be another thread's.
+ */
+__noinline int sample_wait(struct qj_cpu_state *cpu, struct thread_state *thread)
+{
+	struct stack_scratch *scratch;
+	struct task_struct *task;
+	struct qj_ring_stack *r;
+	__u32 zero = 0;
+
+	if (!draws_waits() || !cpu || !thread)
+		return 0;
+	task = bpf_get_current_task_btf();
+	r = bpf_map_lookup_elem(&stack_room, &zero);
+	scratch = bpf_map_lookup_elem(&stack_scratch, &zero);
+	if (!r || !scratch)
+		return 0;
+	fill_wait(r, thread, task);
+	if (!has_room_for_waits())
 		count_loss(cpu, QJ_LOSS_STACK);
+	else if (send_stack(cpu, task, thread->server_kind, r, scratch))
+		return 0;
+	thread->waits.drawn_ns = 0; /* no end */
 	return 0;
 }
 #else

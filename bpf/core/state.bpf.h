@@ -166,6 +166,12 @@ struct thread_waits {
 	__u64 replied_ns[QJ_WAITS]; /* `ns` at a reply that may be the last one */
 	__u8 kind;		    /* enum qj_wait of the wait since `off_ns` */
 	__u8 any;		    /* `ns` was written since it was last cleared */
+	/* Recordings with stacks: the wait that was drawn last, whose end has not been sent. */
+	__u8 drawn_kind;   /* what it proved to be; QJ_WAITS: it has not ended */
+	__u32 probability; /* as in struct qj_stack */
+	__u64 drawn_ns;	   /* when it began; 0: none */
+	__u64 drawn_whole_ns;
+	__u64 drawn_runnable_ns;
 };
 
 #define SCRATCH_BYTES 256 /* bytes of a server's memory that are read at once */
@@ -309,6 +315,19 @@ static __always_inline __u64 new_id(struct qj_cpu_state *cpu)
 static __always_inline bool in_batches(void)
 {
 	return !IS_EARLY && plan.mode == QJ_MODE_RECORD && !plan.counters && !plan.more;
+}
+
+/* Stacks are followed on x86-64 only. */
+#if defined(__TARGET_ARCH_x86) && !defined(QJ_EARLY)
+#define TAKES_STACKS 1
+#else
+#define TAKES_STACKS 0
+#endif
+
+/* True when recording stacks: constant for the verifier. */
+static __always_inline bool draws_waits(void)
+{
+	return TAKES_STACKS && plan.waits;
 }
 
 /* True if a server of this kind (with this attach mode) is planned: constant for the verifier. */

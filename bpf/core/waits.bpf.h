@@ -27,6 +27,15 @@ static __always_inline void settle_expired(struct thread_waits *waits, enum qj_w
 	waits->expired_ns = 0;
 }
 
+/* The wait that was drawn last has ended: its end is sent when the thread has its CPU. */
+static __always_inline void end_drawn(struct thread_waits *waits, __u64 ns, __u64 runnable,
+				      enum qj_wait kind)
+{
+	waits->drawn_whole_ns = ns;
+	waits->drawn_runnable_ns = runnable;
+	waits->drawn_kind = kind;
+}
+
 /* Adds a wait of `ns`, of which the thread was runnable for `runnable_ns`. */
 static __always_inline void add_wait(struct thread_waits *waits, __u64 now, __u64 ns,
 				     __u64 runnable_ns)
@@ -39,6 +48,8 @@ static __always_inline void add_wait(struct thread_waits *waits, __u64 now, __u6
 
 	waits->any = 1;
 	waits->ns[QJ_WAIT_RUN_QUEUE] += runnable;
+	if (draws_waits() && waits->drawn_ns == now - ns)
+		end_drawn(waits, ns, runnable, expired ? QJ_WAIT_SLEEP : kind);
 	if (waits->expired_ns && kind != QJ_WAIT_RUN_QUEUE) {
 		bool same = kind == QJ_WAIT_LOCK && distance <= 2 * FUTEX_NEAR_BYTES;
 

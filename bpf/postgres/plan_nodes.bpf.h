@@ -198,11 +198,11 @@ static long take_children(__u32 i, struct node_search *search)
 }
 
 /* Hook of the core: adds what it finds to a sampled stack. */
-static __always_inline void postgres_sampled(const struct qj_cpu_state *cpu,
-					     struct task_struct *task, struct qj_ring_stack *r,
+static __always_inline void postgres_sampled(struct task_struct *task, struct qj_ring_stack *r,
 					     struct stack_scratch *scratch)
 {
-	const volatile __u64 *facts = server_plans[(cpu->server - 1) & (QJ_MAX_SERVERS - 1)].facts;
+	const volatile __u64 *facts =
+	    server_plans[(r->segment.server - 1) & (QJ_MAX_SERVERS - 1)].facts;
 	__u32 first = (r->registers[7] + 7) & (QJ_STACK_PAGE - 8);
 	struct node_search search = {.r = r,
 				     .scratch = scratch,

@@ -11,7 +11,7 @@ from enum import IntEnum, IntFlag
 
 import numpy as np
 
-CONTRACT_VERSION = 23
+CONTRACT_VERSION = 24
 BLOCK_MAGIC = 0x31424A51
 FRAME_MAGIC = 0x31464A51
 FRAME_BYTES = 16 << 20  #: of a frame's payload, at most
@@ -126,6 +126,7 @@ class Loss(IntEnum):
 class StackFlag(IntFlag):
     KERNEL = 1
     WHOLE = 2
+    WAIT = 4
 
 
 #: The tracer remembers one `CALL` of each `frame % CALLS`, and sends others again.
@@ -202,6 +203,7 @@ class Block(IntEnum):
     CALL = 21
     STACK = 22
     HELPER = 23
+    WAIT_END = 24
 
 
 class Codec(IntEnum):
@@ -402,10 +404,19 @@ STACK = np.dtype(
         ("segment", SEGMENT),
         ("frame", "<u8"),
         ("flags", "<u4"),
-        ("reserved", "<u4"),
+        ("probability", "<u4"),
         ("shape", "<u8"),
         ("tags", "<u8"),
         ("naming", "<u8"),
+    ]
+)
+WAIT_END = np.dtype(
+    [
+        ("begin_ns", "<u8"),
+        ("ns", "<u8"),
+        ("run_queue_ns", "<u8"),
+        ("pid", "<u4"),
+        ("kind", "<u4"),
     ]
 )
 CALL = np.dtype(
@@ -511,4 +522,5 @@ RECORDS: dict[Block, np.dtype] = {
     Block.CALL: CALL,
     Block.STACK: STACK,
     Block.HELPER: HELPER,
+    Block.WAIT_END: WAIT_END,
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
-/* The draws of bpf/core/sample.bpf.h on the host, for sample_library.py. */
+/* The draws of queries and of waits on the host, for tests. */
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/sample.bpf.h"
+#include "core/wait_samples.bpf.h"
 
 #define SHAPES 64
 
@@ -13,9 +13,10 @@ static struct {
 extern const volatile struct qj_plan plan __attribute__((alias("shared")));
 struct qj_cpu_state cpus[QJ_MAX_CPUS];
 struct sampled_map sampled;
+struct wait_counts_map wait_counts;
 __u64 samples_used_ns;
 
-static struct sampled_shape shapes[SHAPES];
+static struct draw_counts shapes[SHAPES], kinds[QJ_WAITS];
 static __u64 now_ns, random_state;
 
 /* ---- the kernel ------------------------------------------------------------------------------ */
@@ -47,8 +48,11 @@ static __u64 shape_of(const void *key)
 
 void *bpf_map_lookup_elem(void *map, const void *key)
 {
-	struct sampled_shape *shape = &shapes[shape_of(key)];
+	struct draw_counts *shape;
 
+	if (map == &wait_counts)
+		return &kinds[*(const __u32 *)key];
+	shape = &shapes[shape_of(key)];
 	return map == &sampled && shape->period ? shape : NULL;
 }
 
@@ -58,7 +62,7 @@ long bpf_map_update_elem(void *map, const void *key, const void *value, __u64 fl
 	return 0;
 }
 
-/* ---- for sample_library.py ------------------------------------------------------------------- */
+/* ---- for tests/fast/agent/test_samples.py ---------------------------------------------------- */
 
 void sample_begin(__u32 samples, __u64 seed)
 {
@@ -88,4 +92,28 @@ void sample_run(size_t count, const __u64 *shape, const __u64 *end_ns, double *p
 __u32 sample_lost(void)
 {
 	return cpus[0].loss[QJ_LOSS_SAMPLE];
+}
+
+/* ---- for tests/fast/tracer/test_wait_draws.py ------------------------------------------------ */
+
+void waits_begin(__u32 draws, __u64 period_ns, __u64 seed)
+{
+	shared.plan.waits = draws;
+	shared.plan.wait_period_ns = period_ns;
+	random_state = seed;
+	memset(kinds, 0, sizeof(kinds));
+}
+
+/* Waits of these kinds begin at these times. Sets the probability of each; 0: it was not drawn. */
+void waits_run(size_t count, const __u64 *begin_ns, const __u64 *kind, double *probability)
+{
+	for (size_t i = 0; i < count; i++) {
+		struct thread_state thread = {.off_ns = begin_ns[i] + 1, .waits.kind = kind[i]};
+
+		probability[i] = 0;
+		if (draw_wait(&thread, begin_ns[i]))
+			probability[i] = thread.waits.probability
+					     ? thread.waits.probability / 4294967296.0
+					     : 1.0;
+	}
 }

@@ -24,9 +24,10 @@ from qjoule.stream.owners import Owners
 from qjoule.stream.pending import PartOf, Pending, take_rows
 from qjoule.stream.queries import Queries, QuerySources, Span
 from qjoule.stream.rows import OwnLosses
+from qjoule.stream.sampled_waits import is_wait, take_ended, valid_ends, valid_waits
 from qjoule.stream.session_updates import SessionUpdate, read_session
 from qjoule.stream.sessions import Sessions
-from qjoule.stream.stack_rows import code_rows, frame_rows, sample_rows
+from qjoule.stream.stack_rows import code_rows, frame_rows, sample_rows, wait_rows
 from qjoule.stream.statements import MAX_SHAPES, Statements
 from qjoule.stream.transactions import Transactions
 from qjoule.trace.columns import Array
@@ -212,7 +213,7 @@ class Ingest(BlockReader):
             "cpu_time": rows.cpu_time_rows(self._take_timed(Block.CPU_TIME)),
             "loss": self._take_losses(),
             "frames": frame_rows(self._pending.take(Block.CALL)),
-            "samples": self._take_samples(),
+            **self._stack_tables(),
             "owners": self._owners.take_changes(),
         }
 
@@ -255,10 +256,20 @@ class Ingest(BlockReader):
             further = rows.more_rows(more[are_valid], len(self.meta.more_counters))
         return rows.segment_rows(segments, counters, owners, self._announced.packages, further)
 
-    def _take_samples(self) -> pa.Table:
-        samples = self._pending.take(Block.STACK)
+    def _stack_tables(self) -> Tables:
+        stacks = self._pending.take(Block.STACK)
+        of_wait = is_wait(stacks)
+        samples, waits = take_rows(stacks, ~of_wait), take_rows(stacks, of_wait)
         samples = self._keep(samples, valid_segments(samples["segment"]))
-        return sample_rows(samples, self._owners.resolve(samples["segment"]))
+        ends = self._pending.take(Block.WAIT_END)
+        waits, ends = self._keep(waits, valid_waits(waits)), self._keep(ends, valid_ends(ends))
+        waits, ends, has_end = take_ended(
+            waits, ends, self._pending, self._clock.sent_ns, ending=self._ending
+        )
+        return {
+            "samples": sample_rows(samples, self._owners.resolve(samples["segment"])),
+            "waits": wait_rows(waits, ends, has_end, self._owners.resolve(waits["segment"])),
+        }
 
     def _take_energy(self) -> pa.Table:
         readings = self._take_timed(Block.ENERGY)

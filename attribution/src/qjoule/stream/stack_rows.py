@@ -6,12 +6,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import astuple
 
+import numpy as np
 import pyarrow as pa
 
 from qjoule.contract import OwnerKind, StackFlag
 from qjoule.stream.names import CompiledCode
-from qjoule.trace.columns import Array, instants, numbers
-from qjoule.trace.schema import CODE, FRAMES, SAMPLES
+from qjoule.trace.columns import Array, instants, names, numbers
+from qjoule.trace.schema import CODE, FRAMES, SAMPLED_WAITS, SAMPLES
+from qjoule.trace.vocabulary import WAIT_KINDS
 
 
 def sample_rows(samples: Array, owners: Array) -> pa.Table:
@@ -27,6 +29,27 @@ def sample_rows(samples: Array, owners: Array) -> pa.Table:
         numbers(flags & StackFlag.WHOLE != 0),
     ]
     return pa.Table.from_arrays(columns, schema=SAMPLES)
+
+
+def wait_rows(waits: Array, ends: Array, has_end: Array, owners: Array) -> pa.Table:
+    """Rows of `contract.STACK` records of waits, whose owners and ends (`contract.WAIT_END`) are
+    given; where not `has_end`, the end is any.
+    """
+    segments, probability = waits["segment"], waits["probability"]
+    kinds = np.where(has_end, ends["kind"].astype(np.int64), -1)
+    columns = [
+        instants(segments["t0_ns"]),
+        numbers(segments["cpu"]),
+        numbers(owners),
+        numbers(segments["query"]),
+        numbers(waits["frame"], waits["frame"] != 0),
+        numbers(waits["flags"] & StackFlag.WHOLE != 0),
+        numbers(np.where(probability, probability / 2.0**32, 1.0)),
+        numbers(ends["ns"].astype(np.int64), has_end),
+        numbers(ends["run_queue_ns"].astype(np.int64), has_end),
+        names(kinds, WAIT_KINDS),
+    ]
+    return pa.Table.from_arrays(columns, schema=SAMPLED_WAITS)
 
 
 def frame_rows(calls: Array) -> pa.Table:

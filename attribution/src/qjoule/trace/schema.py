@@ -189,6 +189,21 @@ SAMPLES = _table(
     ("kernel", pa.bool_()),  # the thread was in the kernel, called from that frame
     ("whole", pa.bool_()),  # the stack is complete to the thread's entry
 )
+#: Only with --stacks: where a thread began to wait within its query. Waits were drawn at random, so
+#: each row stands for 1 / `probability` of them.
+SAMPLED_WAITS = _table(
+    ("t_ns", _i64),
+    ("cpu", _u16),
+    ("owner", _u32),
+    ("query", _u64),
+    ("frame", _u64, "?"),  # the innermost; null: unknown
+    ("whole", pa.bool_()),  # the stack is complete to the thread's entry
+    ("probability", pa.float64()),
+    # Null: its end was lost.
+    ("ns", _i64, "?"),  # how long it waited; until the trace's end, if it still did
+    ("run_queue_ns", _i64, "?"),  # the part in which it could have run
+    ("kind", NAME, "?"),  # of the rest: WAIT_KINDS
+)
 #: Frames of stacks: each is a place in code, and its caller. A frame may have several equal rows.
 FRAMES = _table(
     ("frame", _u64),
@@ -237,6 +252,7 @@ TABLES: MappingProxyType[str, pa.Schema] = MappingProxyType(
         "code": CODE,
         "frames": FRAMES,
         "samples": SAMPLES,
+        "waits": SAMPLED_WAITS,
     }
 )
 

@@ -39,8 +39,9 @@ def _by_number(numbers: Mapping[str, int]) -> list[str]:
 OWNER_KINDS = lower_names(OwnerKind)
 ATTACH_MODES = lower_names(AttachMode)
 COMMANDS = lower_names(Command)
+WAIT_KINDS = lower_names(Wait)
 #: Columns of the table `queries`, by `qjoule.contract.Wait`.
-WAITS = [f"wait_{kind}_ns" for kind in lower_names(Wait)]
+WAITS = [f"wait_{kind}_ns" for kind in WAIT_KINDS]
 CAUSES = [
     *lower_names(Loss),
     *(TAGS_CAUSE, UNVERIFIED_CAUSE, INVALID_CAUSE, METER_CAUSE, SPOOL_CAUSE),
