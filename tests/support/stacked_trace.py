@@ -39,9 +39,24 @@ SAMPLES = [
 ]
 
 
-def write_stacked_trace(directory: Path, samples: list[dict[str, Any]] | None = None) -> Path:
+def wait(
+    t_ms: float, frame: int | None, query: int, ms: float | None = None, **other: Any
+) -> dict[str, Any]:
+    """A sampled wait for a lock; without `ms` its end is not known."""
+    row: dict[str, Any] = {"t_ns": hand.at(t_ms), "cpu": 0, "owner": 1}
+    row |= {"query": query, "frame": frame}
+    row |= {"whole": True, "probability": 1.0}
+    if ms is not None:
+        row |= {"ns": round(ms * hand.MS), "run_queue_ns": 0, "kind": "lock"}
+    return row | other
+
+
+def write_stacked_trace(
+    directory: Path, samples: list[dict[str, Any]] | None = None, **other: Any
+) -> Path:
     columns = ("frame", "caller", "module", "offset")
     frames = [dict(zip(columns, row, strict=True)) for row in FRAMES]
     modules = (Module(1, "/usr/sbin/serverd", "ab" * 20), Module(2, "/nowhere/x"))
     rows = SAMPLES if samples is None else samples
-    return hand.write(directory, frames=frames, samples=rows, meta={"modules": modules})
+    meta = {"modules": modules}
+    return hand.write(directory, frames=frames, samples=rows, meta=meta, **other)

@@ -21,6 +21,7 @@ from qjoule.engine.stacks import RowStacks
 from qjoule.trace.reader import Trace
 from qjoule_studies.servers.process import DatabaseServer
 from servers.newer import RELEASES
+from tracing.planted_waits import HOLD_S, Story
 from tracing.recording import qjoule, recording
 from tracing.redis_client import redis_client, resp
 from tracing.releases import running
@@ -186,3 +187,56 @@ def test_a_scripts_commands_are_nodes_below_it(redis: DatabaseServer, tmp_path: 
             client.ask(resp(b"EVAL", script, b"0"))
     sampled_shares = shares(largest(tmp_path / "t"))
     assert sampled_shares["script > HSET"] > 0.02 and sampled_shares["script"] > 0.3, sampled_shares
+
+
+def waits_by_node(trace: Path, word: str) -> tuple[dict[str, dict[str, float]], RowStacks]:
+    """What the nodes of the statement with this word waited for, in s, and its row."""
+    read = Trace(trace)
+    names = trace_frame_names(read, None)
+    rows = flame(read, AttributionRequest(("fingerprint",)), names).rows
+    row = max(
+        (row for row in rows if word in row.row.shape and row.waits),
+        key=lambda row: sum(wait_sum.total_ns for wait_sum in row.waits.values()),
+    )
+    return {
+        str(node.name): {kind: ns / 1e9 for kind, ns in node.waits.by_kind_ns.items()}
+        for node in plan_nodes(row)
+    }, row
+
+
+def test_a_row_lock_is_waited_for_in_the_table_that_has_the_row(
+    mariadb: DatabaseServer, tmp_path: Path
+) -> None:
+    """One that the executor reads: the optimiser has read rows by a unique key before."""
+    wanting = "select n from waits_rows where n < 100 for update"
+    with recording(tmp_path / "t", "--pid", str(mariadb.pid), *OPTIONS):
+        Story(mariadb).hold_lock(wanting, "begin", "update waits_rows set n = 7 where id = 1")
+    found, row = waits_by_node(tmp_path / "t", "select n from")
+    assert row.row.waits is not None
+    locked = {node: kinds["lock"] for node, kinds in found.items() if kinds.get("lock", 0) > 0.1}
+    assert list(locked) == ["table #1"], found
+    assert locked["table #1"] == pytest.approx(row.row.waits.lock / 1e9, rel=0.01)
+    assert locked["table #1"] > 0.9 * HOLD_S
+
+
+def test_of_two_tables_the_one_that_sleeps_has_the_wait(
+    shop: DatabaseServer, tmp_path: Path
+) -> None:
+    text = (
+        "select count(*) from (select c from client order by c limit 3) few "
+        "straight_join purchase using (c) where sleep(few.c * 0 + 0.2) = 0"
+    )
+    with (
+        recording(tmp_path / "t", "--pid", str(shop.pid), *OPTIONS),
+        closing(shop.connect()) as connection,
+        connection.cursor() as cursor,
+    ):
+        for statement in ("use plans", text):
+            cursor.execute(statement)
+            cursor.fetchall()
+    found, row = waits_by_node(tmp_path / "t", "sleep")
+    assert row.row.waits is not None
+    slept = {node: kinds["sleep"] for node, kinds in found.items() if kinds.get("sleep")}
+    assert list(slept) == ["table #1"], found
+    assert slept["table #1"] == pytest.approx(row.row.waits.sleep / 1e9, rel=0.01)
+    assert slept["table #1"] == pytest.approx(0.6, rel=0.1)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Nodes of plans on sampled stacks: their shares are about those that EXPLAIN (ANALYZE) times,
-alone and in parallel, and nodes of one name are told apart.
+alone and in parallel, nodes of one name are told apart, and waits are in the node that waits.
 
 EXPLAIN's times contain its own clock and what else the machine does, so bench/bench_plan_nodes.py
 tells how close they are.
@@ -17,13 +17,19 @@ import numpy as np
 import psycopg
 import pytest
 
+from qjoule.commands.frame_names import frame_names
+from qjoule.engine.attribute import AttributionRequest
+from qjoule.engine.flame import flame
 from qjoule.engine.plan_nodes import plan_nodes
+from qjoule.engine.stacks import RowStacks
 from qjoule.servers.elf import open_executable
 from qjoule.servers.stack_tables import mapped
+from qjoule.trace.reader import Trace
 from qjoule_studies.servers.process import DatabaseServer
 from servers.newer import Release
-from tracing.plan_shares import ALONE, LARGE, PARALLEL, in_nodes, run, sampled, timed
-from tracing.recording import qjoule
+from tracing.plan_shares import ALONE, ENERGY, LARGE, PARALLEL, in_nodes, run, sampled, timed
+from tracing.planted_waits import HOLD_S, Story
+from tracing.recording import qjoule, recording
 from tracing.releases import releases, running
 
 pytestmark = [pytest.mark.root, pytest.mark.server]
@@ -142,3 +148,78 @@ def forged(server: DatabaseServer) -> bytes:
     plan = constants.start + 8 * int(np.flatnonzero((tags > 0) & (tags < 1024) & (ids < 65536))[0])
     function = code.start + scan
     return struct.pack("<I4Q3QQQQ", 0, plan, plan, function, function, 0, 0, 0, 0, 0, 0)
+
+
+def waits_by_node(trace: Path, word: str) -> tuple[dict[str, dict[str, float]], RowStacks]:
+    """What the nodes of the statement with this word waited for, in s, and its row."""
+    read = Trace(trace)
+    rows = flame(read, AttributionRequest(("fingerprint",)), frame_names(read.meta.modules)).rows
+    row = max(
+        (row for row in rows if word in row.row.shape and row.waits),
+        key=lambda row: sum(wait_sum.total_ns for wait_sum in row.waits.values()),
+    )
+    return {
+        str(node.name): {kind: ns / 1e9 for kind, ns in node.waits.by_kind_ns.items()}
+        for node in plan_nodes(row)
+    }, row
+
+
+WAITING = ("--stacks", "2999", *ENERGY)
+
+
+@pytest.mark.parametrize(
+    ("wanting", "node"),
+    [
+        ("update waits_rows set n = 8 where id = 1", "ModifyTable #0"),
+        ("select n from waits_rows where id = 1 for update", "LockRows #0"),
+    ],
+)
+def test_a_row_lock_is_waited_for_in_the_node_that_locks(
+    wanting: str, node: str, postgres: DatabaseServer, tmp_path: Path
+) -> None:
+    with recording(tmp_path / "t", "--pid", str(postgres.pid), *WAITING):
+        Story(postgres).hold_lock(wanting, "begin", "update waits_rows set n = 7 where id = 1")
+    found, row = waits_by_node(tmp_path / "t", wanting.partition(" waits_rows")[0])
+    assert row.row.waits is not None
+    assert found[node]["lock"] == pytest.approx(row.row.waits.lock / 1e9, rel=0.01)
+    assert found[node]["lock"] > 0.9 * HOLD_S
+
+
+def test_of_two_nodes_the_one_that_sleeps_has_the_wait(
+    postgres: DatabaseServer, tmp_path: Path
+) -> None:
+    text = (
+        "select count(*) from generate_series(1, 3) a join generate_series(1, 300000) b "
+        "on a = b where pg_sleep(a * 0 + 0.2) is not null"
+    )
+    with (
+        recording(tmp_path / "t", "--pid", str(postgres.pid), *WAITING),
+        closing(postgres.connect()) as connection,
+    ):
+        connection.execute(text)
+    found, row = waits_by_node(tmp_path / "t", "pg_sleep")
+    assert row.row.waits is not None
+    slept = {node: kinds["sleep"] for node, kinds in found.items() if kinds.get("sleep")}
+    assert len(slept) == 1 and all("Function Scan" in node for node in slept), found
+    assert sum(slept.values()) == pytest.approx(row.row.waits.sleep / 1e9, rel=0.01)
+    assert sum(slept.values()) == pytest.approx(0.6, rel=0.1)
+    lines = qjoule("flame", str(tmp_path / "t"), "--format", "nodes").stdout.splitlines()
+    (line,) = (line for line in lines if line.endswith(f" {next(iter(slept))}"))
+    assert "  sleep  " in line
+
+
+def test_waits_of_workers_are_in_their_leaders_node(filled: DatabaseServer, tmp_path: Path) -> None:
+    text = "select count(*) from client where c % 10000 = 0 and pg_sleep(c * 0 + 0.3) is not null"
+    settings = (*PARALLEL, "parallel_leader_participation = off")
+    with closing(filled.connect()) as connection, connection.cursor() as cursor:
+        for setting in settings:
+            cursor.execute(f"set {setting}")
+        with recording(tmp_path / "t", "--pid", str(filled.pid), *WAITING):
+            cursor.execute(text)
+    found, row = waits_by_node(tmp_path / "t", "pg_sleep")
+    assert row.row.helpers is not None
+    scan = next(node for node in found if node.startswith("Seq Scan"))
+    assert found[scan]["sleep"] == pytest.approx(row.row.helpers.sleep / 1e9, rel=0.01)
+    assert found[scan]["sleep"] == pytest.approx(0.9, rel=0.1)
+    gather = next(node for node in found if node.startswith("Gather"))
+    assert found[gather]["other"] > 0.25, "the leader waits for its workers"

@@ -46,7 +46,7 @@ Examples:
     default="collapsed",
     show_default=True,
     help="collapsed: a line for each stack and its nanojoules, for all tools that draw flame "
-    "graphs. table: functions. nodes: of each statement's plan. html: a page.",
+    "graphs. table: functions. nodes: of each statement's plan; both with waits. html: a page.",
 )
 @click.option(
     "--top",

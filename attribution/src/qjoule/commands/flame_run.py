@@ -82,6 +82,11 @@ def notes(stacks: Flame) -> Iterator[str]:
         yield f"{stacks.samples} samples, {share:.1%} of them to their thread's entry"
     else:
         yield NO_STACKS
+    if stacks.samples and stacks.waits is None:
+        yield "waits by stack: not recorded"
+    elif stacks.waits:
+        without = f", {stacks.endless} without an end: not counted" if stacks.endless else ""
+        yield f"{stacks.waits} sampled waits{without}"
     if lost := stacks.result.trace.loss.get("stack"):
         yield f"{lost} samples were lost"
 

@@ -6,14 +6,14 @@ add up to what was measured.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-
-import pyarrow as pa
 
 from qjoule.engine import recorded, tables
 from qjoule.engine.attribute import AttributionContext, AttributionRequest
 from qjoule.engine.grouped import SegmentReader
+from qjoule.engine.sampled_waits import as_segments, sampled_waits
+from qjoule.engine.stack_waits import WaitSum
 from qjoule.engine.stacks import Frames, Name, RowStacks, Stack
 from qjoule.model.labels import GroupLabel
 from qjoule.model.result import Attribution
@@ -24,12 +24,15 @@ from qjoule.trace.reader import Trace
 @dataclass(frozen=True)
 class Flame:
     """Stacks of a whole trace. `rows`: in the table's order, queries first. `whole`: how many of
-    the `samples` were unwound to their thread's entry."""
+    the `samples` were unwound to their thread's entry. `waits`: number of sampled waits; None: not
+    recorded; `endless`: how many of them have no end, and do not count."""
 
     result: Attribution
     rows: tuple[RowStacks, ...]
     samples: int
     whole: int
+    waits: int | None = None
+    endless: int = 0
 
 
 def flame(trace: Trace, request: AttributionRequest, name: Name) -> Flame:
@@ -44,7 +47,7 @@ def flame(trace: Trace, request: AttributionRequest, name: Name) -> Flame:
     samples: dict[int, Counter[Stack]] = {}
     count = whole = 0
     for table in trace.iter_table("samples", _COLUMNS):
-        group = reader.read(_as_segments(table)).group
+        group = reader.read(as_segments(table)).group
         of = zip(
             group.tolist(),
             tables.ids(table.column("frame")).filled.tolist(),
@@ -56,18 +59,13 @@ def flame(trace: Trace, request: AttributionRequest, name: Name) -> Flame:
             stack = frames.stack(frame, whole=is_whole, in_kernel=in_kernel)
             samples.setdefault(number, Counter())[stack] += 1
             count, whole = count + 1, whole + is_whole
+    waits = sampled_waits(trace, reader, frames)
     result = context.result(ledger, recorded.summary(trace, recording))
-    return Flame(result, tuple(_rows(result, labels, samples)), count, whole)
+    rows = tuple(_rows(result, labels, samples, waits.by_group))
+    return Flame(result, rows, count, whole, waits.count, waits.endless)
 
 
 _COLUMNS = ("t_ns", "cpu", "owner", "query", "frame", "kernel", "whole")
-
-
-def _as_segments(table: pa.Table) -> pa.Table:
-    """Converts samples to segments of length 0, which get the same groups."""
-    times = table.column("t_ns")
-    columns = [times, times, *(table.column(name) for name in ("cpu", "owner", "query"))]
-    return pa.Table.from_arrays(columns, ["t0_ns", "t1_ns", "cpu", "owner", "query"])
 
 
 def _frames(trace: Trace, name: Name) -> Frames:
@@ -81,11 +79,25 @@ def _frames(trace: Trace, name: Name) -> Frames:
 
 
 def _rows(
-    result: Attribution, labels: Sequence[GroupLabel], samples: dict[int, Counter[Stack]]
+    result: Attribution,
+    labels: Sequence[GroupLabel],
+    samples: Mapping[int, Counter[Stack]],
+    waits: Mapping[int, Mapping[Stack, WaitSum]],
 ) -> Iterator[RowStacks]:
     by_row: dict[object, Counter[Stack]] = {}
     for group, stacks in samples.items():
-        kind, keys, apart = labels[group].identity
-        by_row.setdefault((kind, tuple(sorted(keys)), apart), Counter()).update(stacks)
+        by_row.setdefault(_identity(labels[group]), Counter()).update(stacks)
+    waits_by_row: dict[object, dict[Stack, WaitSum]] = {}
+    for group, sums in waits.items():
+        of_row = waits_by_row.setdefault(_identity(labels[group]), {})
+        for stack, wait_sum in sums.items():
+            of_row.setdefault(stack, WaitSum()).add_all(wait_sum)
     for row in (*result.rows, *result.fixed):
-        yield RowStacks(row, by_row.get(row.identity, Counter()))
+        identity = row.identity
+        yield RowStacks(row, by_row.get(identity, Counter()), waits_by_row.get(identity, {}))
+
+
+def _identity(label: GroupLabel) -> object:
+    """As `Row.identity`."""
+    kind, keys, apart = label.identity
+    return kind, tuple(sorted(keys)), apart

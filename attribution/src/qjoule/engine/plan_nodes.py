@@ -1,16 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Divides a statement's joules over the nodes of its plan, by the nodes on its sampled stacks.
+"""Divides a statement's joules and waits over the nodes of its plan, by the nodes on its stacks.
 
-A sample belongs to the innermost node on its stack, so a node's energy excludes its children's.
+A sample belongs to the innermost node on its stack, so what a node took excludes its children's.
 """
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 from itertools import pairwise
 
-from qjoule.engine.stacks import PlanNode, RowStacks, sampling_nj
+from qjoule.engine.stack_waits import WaitSum
+from qjoule.engine.stacks import PlanNode, RowStacks, Stack, sampling_nj
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,7 @@ class NodeEnergy:
     energy_nj: int
     samples: int
     sampling_nj: float
+    waits: WaitSum
 
 
 def plan_nodes(row: RowStacks) -> list[NodeEnergy]:
@@ -32,15 +34,24 @@ def plan_nodes(row: RowStacks) -> list[NodeEnergy]:
     counts: Counter[PlanNode | None] = Counter()
     energies: Counter[PlanNode | None] = Counter()
     above: dict[PlanNode, Counter[PlanNode]] = {}
-    for stack, energy_nj in row.energies_nj():
+    waits: defaultdict[PlanNode | None, WaitSum] = defaultdict(WaitSum)
+
+    def innermost(stack: Stack, weight: int) -> PlanNode | None:
         nodes = [frame for frame in stack if isinstance(frame, PlanNode)]
-        innermost = nodes[-1] if nodes else None
-        counts[innermost] += row.samples[stack]
-        energies[innermost] += energy_nj
         for parent, node in pairwise(nodes):
-            above.setdefault(node, Counter())[parent] += row.samples[stack]
+            above.setdefault(node, Counter())[parent] += weight
         for node in nodes:
             energies[node] += 0
+        return nodes[-1] if nodes else None
+
+    for stack, energy_nj in row.energies_nj():
+        node = innermost(stack, row.samples[stack])
+        counts[node] += row.samples[stack]
+        energies[node] += energy_nj
+    for stack, wait_sum in row.waits.items():
+        node = innermost(stack, 1)
+        waits[node].add_all(wait_sum)
+        energies[node] += 0
     parents = {node: callers.most_common(1)[0][0] for node, callers in above.items()}
     return [
         NodeEnergy(
@@ -49,6 +60,7 @@ def plan_nodes(row: RowStacks) -> list[NodeEnergy]:
             energies[node],
             counts[node],
             sampling_nj(row, counts[node]),
+            waits[node],
         )
         for node in sorted(energies, key=lambda node: (-1, "") if node is None else node.order)
     ]

@@ -16,6 +16,7 @@ from functools import cache
 
 import numpy as np
 
+from qjoule.engine.stack_waits import WaitSum
 from qjoule.model.labels import Identity
 from qjoule.model.result import Row
 from qjoule.model.split import apportion
@@ -74,10 +75,12 @@ class PlanPath(PlanNode):
 
 @dataclass(frozen=True)
 class RowStacks:
-    """A row, and the number of samples of each stack, the outermost frame first."""
+    """A row, and the number of samples of each stack, the outermost frame first. `waits`: those
+    that began with a stack."""
 
     row: Row
     samples: Counter[Stack]
+    waits: Mapping[Stack, WaitSum] = field(default_factory=dict)
 
     @property
     def count(self) -> int:
@@ -109,6 +112,7 @@ class FunctionEnergy:
     samples: int
     sampling_nj: float
     model_nj: float
+    waits: WaitSum
 
 
 @dataclass(frozen=True)
@@ -209,7 +213,12 @@ def functions(rows: Sequence[RowStacks]) -> list[FunctionEnergy]:
     samples: Counter[str] = Counter()
     squares: defaultdict[str, float] = defaultdict(float)
     model: defaultdict[str, float] = defaultdict(float)
+    waits: defaultdict[str, WaitSum] = defaultdict(WaitSum)
     for stacks in rows:
+        for stack, wait_sum in stacks.waits.items():
+            for name in set(stack):
+                waits[name].add_all(wait_sum)
+                total[name] += 0.0
         low, high = stacks.row.energy_nj_ci95
         for name, (innermost, count) in samples_with(stacks).items():
             self_nj[name] += _part(stacks, innermost)
@@ -219,7 +228,8 @@ def functions(rows: Sequence[RowStacks]) -> list[FunctionEnergy]:
             model[name] += (high - low) / 2 * count / stacks.count
     return [
         FunctionEnergy(
-            *(name, energy, self_nj[name], samples[name], math.sqrt(squares[name]), model[name])
+            *(name, energy, self_nj[name], samples[name], math.sqrt(squares[name]), model[name]),
+            waits[name],
         )
         for name, energy in sorted(total.items(), key=lambda item: (-item[1], item[0]))
     ]
