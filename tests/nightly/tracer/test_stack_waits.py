@@ -53,6 +53,11 @@ def sampled_waits(trace: Trace) -> pd.DataFrame:
     )
 
 
+def check_most_are_whole(waits: pd.DataFrame) -> None:
+    """Asserts that nearly all stacks reach their thread's entry."""
+    assert waits["whole"].mean() >= 0.95, waits[~waits["whole"]].to_string()
+
+
 def check_all_sampled(trace: Trace) -> None:
     """Asserts that each query's sampled waits are those of its own account, but for those in which
     it was preempted. In a login any reply may be the last one. Whether a piece of a wait for a
@@ -89,8 +94,8 @@ def test_sampled_waits_are_the_queries_own(
     run = Run(tmp_path / "t")
     assert run.loss.keys() <= EXITING
     check_all_sampled(run.trace)
-    whole = run.trace.table("waits").column("whole").to_pylist()
-    assert sum(whole) >= 0.95 * len(whole)
+    if name == "mariadb":  # a backend has few waits, and the first since it mapped code is cut
+        check_most_are_whole(sampled_waits(run.trace))
 
 
 @pytest.mark.parametrize("plant", [Story.table_lock, Story.sleep])
@@ -135,6 +140,7 @@ def test_of_a_flood_of_short_waits_few_are_sampled_and_the_sum_is_right(
     waits = waits[(waits["query"] == query["query"]) & (waits["kind"] == "sleep")]
     cpus = len(os.sched_getaffinity(0))
     assert 100 < len(waits) < 1.3 * cpus * HZ * (seconds + 1), f"in {seconds} s"
+    check_most_are_whole(waits)
     weight = 1 / waits["probability"]
     error_ns = math.sqrt((weight * (weight - 1) * waits["own_ns"].astype(float) ** 2).sum())
     estimate_ns = (weight * waits["own_ns"]).sum()
