@@ -92,8 +92,6 @@ NAMES = (*(name for name in servers() if name != "generic"), "mariadb")
 ALIASES = ("mongo", "pg", "cql")
 #: Shared files that still name a server. This list should shrink.
 NAMING = {
-    "studies/src/qjoule_studies/physical/experiment.py",
-    "studies/src/qjoule_studies/physical/load.py",
     "studies/src/qjoule_studies/workloads/load_clients.py",
     "studies/src/qjoule_studies/workloads/operators.py",
     "studies/src/qjoule_studies/workloads/sql_session.py",

@@ -17,8 +17,7 @@ from qjoule.api import QjouleError
 from qjoule.api.command import ending_in_order, sanitise, say
 from qjoule.api.screen import format as fmt
 from qjoule.api.servers import perf_pmu, powercap_tree
-from qjoule_studies.physical import load
-from qjoule_studies.physical.experiment import NOTHING_TO_MEASURE, Experiment, Plan, experiment
+from qjoule_studies.physical.experiment import Experiment, Plan, experiment
 from qjoule_studies.physical.judgement import (
     Estimate,
     PhysicalTest,
@@ -27,9 +26,11 @@ from qjoule_studies.physical.judgement import (
     judge,
     share_above_rest,
 )
+from qjoule_studies.physical.machine import NOTHING_TO_MEASURE
 
 SCHEMA = "qjoule.physical/1"
 _WIDTH = 80
+_LOADS = (("A", "computes"), ("B", "reads memory"))
 _TOO_WIDE = 10.0  #: an error with an interval this wide is inconclusive
 _COLOURS = {Verdict.AGREES: "green", Verdict.DIFFERS: "red", Verdict.CANNOT_TELL: "yellow"}
 
@@ -75,9 +76,9 @@ def render(test: PhysicalTest, done: Experiment) -> Iterator[str]:
     yield f"  split   by {weight}, {calibrated}"
     yield ""
     yield f"  {'':<14}{'alone W':>14}{'adds W':>14}{'adds':>9}{'split':>9}{'error ± 95 %':>18}"
-    for query, side in ((load.A, test.a), (load.B, test.b)):
+    for (name, does), side in zip(_LOADS, (test.a, test.b), strict=True):
         yield (
-            f"  {query.name + ' ' + query.does:<14}{_plus_minus(side.alone_w):>14}"
+            f"  {name + ' ' + does:<14}{_plus_minus(side.alone_w):>14}"
             f"{_plus_minus(side.adds_w):>14}{side.physical_share.value:>9.1%}"
             f"{side.split_share.value:>9.1%}{_percent(side.error):>18}"
         )
@@ -111,8 +112,10 @@ def to_json(test: PhysicalTest, done: Experiment) -> dict[str, Any]:
             "coefficients": model.coefficients,
         },
         "loads": {
-            query.name: {"statement": query.sql, **_side(side)}
-            for query, side in ((load.A, test.a), (load.B, test.b))
+            name: {"statement": statement, **_side(side)}
+            for (name, _), statement, side in zip(
+                _LOADS, done.statements, (test.a, test.b), strict=True
+            )
         },
         "together_w": _interval(test.together_w),
         "residual_w": _interval(test.residual_w),

@@ -12,8 +12,8 @@ known without any model. If the power at rest were subtracted instead, power dra
 in both and pull the ratio towards 1: with RAPL read once a second, A + B - rest exceeded `together`
 by 16 % on a desktop of six cores and by 56 % on a server of two sockets.
 
-The split under test is that of the joint run's dynamic energy alone. What the attribution itself
-calls shared is not counted, because it belongs to neither load.
+The split under test is what each load adds by the attribution (`kit.figures`): its dynamic power,
+and the shared power that is drawn only because it runs.
 """
 
 from __future__ import annotations
@@ -48,8 +48,7 @@ class Verdict(StrEnum):
 class Round:
     """One round: mean power of the machine in W, rates in calls/s, and the split under test.
 
-    `split_a`, `split_b`: dynamic energy that the attribution of the joint run gave to A and to B,
-    in any one unit.
+    `split_a`, `split_b`: what A and B add by the attribution, in any one unit.
     """
 
     alone_a_w: float

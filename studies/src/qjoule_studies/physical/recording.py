@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Records a load with `qjoule record`; its mean power in W, and how the energy was divided."""
+"""Records servers with `qjoule record` while a block runs; the mean power of a recording in W."""
 
 from __future__ import annotations
 
@@ -10,31 +10,17 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from qjoule.api import QjouleError
-from qjoule.api.attribution import attribute, for_trace, recorded
-from qjoule.api.model import Attribution, main_domain
+from qjoule.api.attribution import recorded
+from qjoule.api.model import main_domain
 from qjoule.api.traces import Trace
-from qjoule_studies.physical import load
-from qjoule_studies.physical.judgement import Round
-from qjoule_studies.physical.load import Query, Run
 
 #: Left out at the start of a load: clocks, fans and caches take a moment.
 SETTLE_NS = 300_000_000
-
-
-@dataclass(frozen=True)
-class Division:
-    """What the attribution of a joint run gave to each load."""
-
-    dynamic_nj: dict[str, int]  #: by the queries' names, without shared power
-    energy_nj: dict[str, int]
-    calls: dict[str, int]
-    attribution: Attribution
 
 
 def mean_power_w(trace: Trace, t0_ns: int, t1_ns: int) -> float:
@@ -51,50 +37,6 @@ def mean_power_w(trace: Trace, t0_ns: int, t1_ns: int) -> float:
         raise QjouleError("a recording has no energy readings: see 'qjoule doctor'")
     total_nj = int(energy.energy_nj[mine][:, inside].sum())
     return total_nj / int(np.sum(end_ns[inside] - start_ns[inside]))
-
-
-def load_power_w(trace: Trace, run: Run) -> float:
-    """Mean power while a load ran, without its start."""
-    return mean_power_w(trace, min(run.t0_ns + SETTLE_NS, run.t1_ns), run.t1_ns)
-
-
-def division(trace: Trace, queries: tuple[Query, ...], calibration: str | None = None) -> Division:
-    """The attribution of a run to each of its loads. Raises `QjouleError` if one is missing.
-
-    `calibration`: a file, or "none"; by default the trace's own.
-    """
-    result = attribute(trace, calibrated=for_trace(trace, calibration, "none"))
-    dynamic, energy, calls = {}, {}, {}
-    for query in queries:
-        rows = [row for row in result.rows if row.keys.get("fingerprint") == query.fingerprint]
-        if not rows:
-            raise QjouleError(f"the trace has no query of load {query.name}: see 'qjoule doctor'")
-        energy[query.name] = sum(row.energy_nj for row in rows)
-        dynamic[query.name] = sum(row.energy_nj - (row.shared_nj or 0) for row in rows)
-        calls[query.name] = sum(row.calls for row in rows)
-    return Division(dynamic, energy, calls, result)
-
-
-def round_of(
-    alone_a: tuple[Trace, Run],
-    alone_b: tuple[Trace, Run],
-    together: tuple[Trace, Run],
-    calibration: str | None = None,
-) -> tuple[Round, Division]:
-    """A round of the test from its three recordings, and how the joint one was divided."""
-    (_, run_a), (_, run_b), (both, run_both) = alone_a, alone_b, together
-    divided = division(both, (load.A, load.B), calibration)
-    return Round(
-        alone_a_w=load_power_w(*alone_a),
-        alone_b_w=load_power_w(*alone_b),
-        together_w=load_power_w(*together),
-        split_a=divided.dynamic_nj["A"],
-        split_b=divided.dynamic_nj["B"],
-        alone_a_calls_per_s=run_a.rate("A"),
-        alone_b_calls_per_s=run_b.rate("B"),
-        together_a_calls_per_s=run_both.rate("A"),
-        together_b_calls_per_s=run_both.rate("B"),
-    ), divided
 
 
 _ATTACH_S = 60.0

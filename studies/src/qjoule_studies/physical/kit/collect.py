@@ -14,10 +14,10 @@ from qjoule.api import QjouleError, UsageError, __version__
 from qjoule.api.model import Attribution
 from qjoule.api.servers import CpuInfo, Identity
 from qjoule.api.traces import Meta
-from qjoule_studies.physical.experiment import NOTHING_TO_MEASURE, TESTABLE_GRADES
 from qjoule_studies.physical.kit import document as kit
 from qjoule_studies.physical.kit.document import Load
 from qjoule_studies.physical.kit.host import Host, Recorded, read_run
+from qjoule_studies.physical.machine import NOTHING_TO_MEASURE, TESTABLE_GRADES
 
 ROUNDS = 4
 SETUP_S = 60.0  #: starting servers and filling tables
@@ -104,7 +104,7 @@ _UNPRINTABLE = re.compile(r"[^\x20-\x7e]+")
 
 @dataclass
 class Collection:
-    """What has been measured. `last` is the attribution of the last run.
+    """What has been measured. `last` is the attribution of the last run of two loads, if any.
 
     `versions`: of the servers whose loads have run, by product.
     """
@@ -146,7 +146,9 @@ def collect(
                 recorded.trace, recorded.span_ns, traced, number=number, calibration=calibration
             )
             into.runs.append(run)
-            into.meta, into.last = recorded.trace.meta, result
+            into.meta = recorded.trace.meta
+            if into.last is None or len(wanted) == 2:
+                into.last = result
             versions = {
                 server.kind: version(server.version) for server in recorded.trace.meta.servers
             }

@@ -59,10 +59,15 @@ def pairs(document: Document, threshold: float = THRESHOLD) -> tuple[Pair, ...]:
     return tuple(_pair(document, both, threshold) for both in wanted)
 
 
-def rest_w(document: Document) -> float | None:
+def mean_rest_w(runs: Sequence[Run]) -> float | None:
     """Mean power at rest; None without such a run."""
-    powers = [run.power_w for run in document.runs if not run.parts]
+    powers = [run.power_w for run in runs if not run.parts]
     return float(np.mean(powers)) if powers else None
+
+
+def rounds_of(runs: Sequence[Run], both: tuple[int, ...]) -> list[Round]:
+    """The rounds that have all three runs of a pair of loads."""
+    return list(map(_round, _trios(runs, both)))
 
 
 def _pair(document: Document, both: tuple[int, ...], threshold: float) -> Pair:

@@ -17,9 +17,9 @@ from qjoule.api.model import Attribution, Row
 from qjoule.api.servers import read_cpu_info
 from qjoule.api.traces import Trace
 from qjoule_studies.physical import recording as reading
-from qjoule_studies.physical.experiment import one_package, table_bytes
 from qjoule_studies.physical.kit.document import KINDS, Load, Part, Run
 from qjoule_studies.physical.kit.loads import KitServer, repeating, starters
+from qjoule_studies.physical.machine import one_package, table_bytes
 from qjoule_studies.physical.recording import recording
 from qjoule_studies.servers.process import server_directory
 
@@ -179,8 +179,10 @@ class ThisHost:
 
 
 @contextmanager
-def this_host(energy: str, say: Callable[[str], None]) -> Iterator[ThisHost]:
-    """Starts MariaDB, and the first other server that this machine has.
+def this_host(
+    energy: str, say: Callable[[str], None], *, second: bool = True
+) -> Iterator[ThisHost]:
+    """Starts MariaDB and, with `second`, the first other server that this machine has.
 
     Raises `QjouleError` if there are no two cores, or if the first server cannot be started.
     Leaves no process and no directory behind.
@@ -192,7 +194,7 @@ def this_host(energy: str, say: Callable[[str], None]) -> Iterator[ThisHost]:
         say(f"starting {required.PRODUCT}, with a table of {size >> 20} MiB")
         servers = [stack.enter_context(required.start(directory, size, cpus))]
         absent: list[str] = []
-        for other in others:
+        for other in others if second else ():
             try:
                 say(f"starting {other.PRODUCT} as second server")
                 small = min(size, _SECOND_TABLE_BYTES)
@@ -201,7 +203,7 @@ def this_host(energy: str, say: Callable[[str], None]) -> Iterator[ThisHost]:
             except (QjouleError, ModuleNotFoundError) as error:
                 say(f"there is no {other.PRODUCT} here: {error}")
                 absent.append(other.PRODUCT)
-        if len(servers) == 1:
+        if second and len(servers) == 1:
             say("there is no second server: only loads of the first one run")
         host = ThisHost(directory, cpus, energy, tuple(servers), tuple(absent))
         yield host

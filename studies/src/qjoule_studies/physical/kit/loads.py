@@ -20,6 +20,9 @@ from qjoule_studies.servers import module_for, products_in
 
 _BLOCK_BYTES = 4096  #: a pipe's smallest size: what a client has not read yet
 _LAST_WORDS = 400
+#: A row of the table that `memory` visits, with its share of the index, in bytes.
+ROW_BYTES = 100
+STRIDE = 2_654_435_761  #: prime, near 2**32 / golden ratio (Knuth, TAOCP 3, 6.4): far jumps
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from html import escape
 from qjoule_studies.physical.judgement import Estimate
 from qjoule_studies.physical.kit import figures
 from qjoule_studies.physical.kit.document import OPENING, Document
-from qjoule_studies.physical.kit.figures import Pair, pairs, rest_w
+from qjoule_studies.physical.kit.figures import Pair, mean_rest_w, pairs
 
 _STYLE = (
     "body{font:14px sans-serif;max-width:60em;margin:2em auto;padding:0 1em;color:#222}"
@@ -68,7 +68,7 @@ def summary(document: Document, judged: Sequence[Pair]) -> Iterator[str]:
 
 def _head(document: Document) -> Iterator[str]:
     machine, energy, model = document.machine, document.energy, document.model
-    power_at_rest_w = rest_w(document)
+    power_at_rest_w = mean_rest_w(document.runs)
     split = "hardware counters" if model.weight == "counters" else "CPU time"
     held_out = model.held_out_error
     calibrated = "not calibrated" if not model.calibrated else "calibrated"

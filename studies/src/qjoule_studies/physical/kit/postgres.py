@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from qjoule_studies.physical import load
-from qjoule_studies.physical.experiment import pin
-from qjoule_studies.physical.kit.loads import KitServer, program, run_statements
+from qjoule_studies.physical.kit.loads import ROW_BYTES, STRIDE, KitServer, program, run_statements
+from qjoule_studies.physical.machine import pin
 from qjoule_studies.servers import start as start_server
 
 PRODUCT = "postgres"
@@ -28,7 +27,7 @@ _SETTINGS: dict[str, str | int | bool] = {
 @contextmanager
 def start(directory: Path, table_bytes: int, cpus: set[int]) -> Iterator[KitServer]:  # noqa: ARG001
     """See `loads.Starter`. It makes a directory of its own."""
-    rows = max(table_bytes // load.ROW_BYTES, _VISITS)
+    rows = max(table_bytes // ROW_BYTES, _VISITS)
     settings = _SETTINGS | {"shared_buffers": f"{2 * table_bytes >> 20}MB"}
     with start_server(PRODUCT, settings) as target:
         pin(target.pid, cpus)
@@ -61,7 +60,7 @@ def _statements(rows: int) -> dict[str, tuple[str, ...]]:
         ),
         "memory": (
             f"SELECT count(far.filler) FROM generate_series(1, {_VISITS}) AS visit "
-            f"JOIN rows_far_apart AS far ON far.id = (visit::bigint * {load.STRIDE}) % {rows};",
+            f"JOIN rows_far_apart AS far ON far.id = (visit::bigint * {STRIDE}) % {rows};",
         ),
         "bursts": (
             "SELECT max(length(sha512(n::text::bytea))) AS burst FROM generate_series(1, 99) AS n;",

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from qjoule_studies.physical.experiment import pin
 from qjoule_studies.physical.kit.loads import KitServer, program, run_statements
+from qjoule_studies.physical.machine import pin
 from qjoule_studies.servers import start as start_server
 
 PRODUCT = "redis"
