@@ -321,6 +321,14 @@ bench-report: build ## How long a page of five million queries takes, and how la
 bench-drivers: build ## What the drivers' shims add to a call
 	$(AS_REACHABLE) $(VENV)/bin/python bench/bench_drivers.py $(BENCH_ARGS)
 
+.PHONY: bench-driver-suites
+bench-driver-suites: build ## Whether database drivers pass their own tests with the shims as without them
+	$(AS_REACHABLE) $(VENV)/bin/python bench/bench_driver_suites.py $(BENCH_ARGS)
+
+.PHONY: bench-record-memory
+bench-record-memory: build ## How much memory the processes of a recording hold, idle and under full load
+	$(AS_REACHABLE) $(VENV)/bin/python bench/bench_record_memory.py $(BENCH_ARGS)
+
 .PHONY: bench-attach-modes
 bench-attach-modes: build ## What a query costs its server on each attach mode (BENCH_ARGS=--save for the docs)
 	$(AS_REACHABLE) $(VENV)/bin/python bench/bench_attach_modes.py $(BENCH_ARGS)

@@ -195,8 +195,8 @@ def open_directories(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
         patch.setattr(tmp_path_factory, "mktemp", mktemp)
         # Beside other workers there is a directory for each worker in between.
         place = Path(os.environ.get("PYTEST_DEBUG_TEMPROOT", base)).resolve()
-        for one in (base, *(at for at in base.resolve().parents if place in at.parents)):
-            one.chmod(0o755)
+        for directory in (base, *(at for at in base.resolve().parents if place in at.parents)):
+            directory.chmod(0o755)
         yield
 
 
@@ -208,8 +208,8 @@ def _clock() -> None:
 @pytest.fixture
 def listener(tmp_path: Path) -> Iterator[Listener]:
     """Wraps the drivers, so that this process reports its calls to this listener."""
-    with listening(tmp_path / "tags.sock") as found, reporting_to(found.path):
-        yield found
+    with listening(tmp_path / "tags.sock") as listener, reporting_to(listener.path):
+        yield listener
 
 
 @pytest.fixture

@@ -44,13 +44,15 @@ def main() -> None:
     rounds = parser.parse_args().rounds
     wheels = fetch_wheels()
     with mariadb_server() as server:
-        found = [seconds(wheels, server.pid) for _ in range(rounds)]
-    for name, values in zip(("pip install", "first screen"), zip(*found, strict=True), strict=True):
+        times_s = [seconds(wheels, server.pid) for _ in range(rounds)]
+    for name, values in zip(
+        ("pip install", "first screen"), zip(*times_s, strict=True), strict=True
+    ):
         print(
             f"{name:13} {statistics.median(values):6.1f} s "
             f"({min(values):.1f} to {max(values):.1f}, {rounds} rounds)"
         )
-    print(f"{'both':13} {statistics.median(map(sum, found)):6.1f} s")
+    print(f"{'both':13} {statistics.median(map(sum, times_s)):6.1f} s")
 
 
 if __name__ == "__main__":

@@ -221,14 +221,14 @@ def inside(
             looks.append(("record", option_subject))
     print(f"{load.name}: by the kernel's accounts, at the fixed rate")
     for mode, look_subject in looks:
-        look = look_inside(generator, look_subject, mode, INSIDE_INTERVALS)
+        measured = look_inside(generator, look_subject, mode, INSIDE_INTERVALS)
         more = " ".join(look_subject.options)
         attach_mode = (
             subject.attach_mode if look_subject.attach_mode == "auto" else look_subject.attach_mode
         )
         title = f"{report.SHOWN.get(mode, mode)} {more}".rstrip() + f", attach mode {attach_mode}"
-        print("\n".join(report.inside_lines(load.workload, title, look)), flush=True)
-        yield (mode, attach_mode, more), look
+        print("\n".join(report.inside_lines(load.workload, title, measured)), flush=True)
+        yield (mode, attach_mode, more), measured
     print()
 
 

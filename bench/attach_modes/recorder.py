@@ -18,7 +18,7 @@ from multiprocessing.connection import Connection
 from qjoule.contract import AttachMode, Block, Mode
 from qjoule.errors import QjouleError
 from qjoule.root_part import client
-from qjoule.root_part.host import reach_by
+from qjoule.root_part.jvms import reach_by
 from qjoule.servers.attach_plan import AttachPlan
 from qjoule.servers.discovery import find_servers
 from qjoule.servers.registered import put_agents
@@ -71,12 +71,12 @@ class Recorder:
         Raises:
             QjouleError: the server cannot be traced on this attach mode.
         """
-        turn = self._asked((pid, attach_mode))
+        turn = self._request((pid, attach_mode))
         yield turn
-        recorded = self._asked(None)
+        recorded = self._request(None)
         turn.executions, turn.lost_records = recorded.executions, recorded.lost_records
 
-    def _asked(self, request: tuple[int, AttachMode] | None) -> Recorded:
+    def _request(self, request: tuple[int, AttachMode] | None) -> Recorded:
         self._pipe.send(request)
         if not self._pipe.poll(_PATIENCE_S):
             raise QjouleError("the recorder does not answer")

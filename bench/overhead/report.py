@@ -175,8 +175,8 @@ def document(
                     for mode, sample in samples.items()
                 },
                 "inside": {
-                    " ".join(filter(None, key)): dataclasses.asdict(look)
-                    for key, look in inside.items()
+                    " ".join(filter(None, key)): dataclasses.asdict(measured)
+                    for key, measured in inside.items()
                 },
             }
             for name, (workload, samples, inside) in loads.items()

@@ -60,12 +60,12 @@ def rows(results: Found) -> Iterator[MeasuredOverhead]:
         row = _Rows(results, mode, attach_mode, "", sample.rate)
         for name, values in _figures(sample).items():
             yield row.of("fixed", name, values)
-    for (mode, attach_mode, options), look in results.inside.items():
-        row = _Rows(results, mode, attach_mode, options, look.rate)
-        yield row.of("inside", "programs_ns", [look.programs_ns / per])
-        yield row.of("inside", "empty_ns", [look.empty_ns / per])
-        yield row.of("inside", "tracer_ns", [ns / per for ns in look.tracer_ns])
-        yield row.of("inside", "reader_ns", [ns / per for ns in look.reader_ns])
+    for (mode, attach_mode, options), measured in results.inside.items():
+        row = _Rows(results, mode, attach_mode, options, measured.rate)
+        yield row.of("inside", "programs_ns", [measured.programs_ns / per])
+        yield row.of("inside", "empty_ns", [measured.empty_ns / per])
+        yield row.of("inside", "tracer_ns", [ns / per for ns in measured.tracer_ns])
+        yield row.of("inside", "reader_ns", [ns / per for ns in measured.reader_ns])
 
 
 def _figures(sample: Samples) -> Mapping[str, Sequence[float]]:

@@ -327,7 +327,7 @@ class _Energy:
         extra: Sequence[tuple[int, int, float]],
     ) -> _Energy:
         times = (t for stretch in stretches for t in (stretch.t0_ns, stretch.t1_ns))
-        edges = np.unique([0, *times, *(t for one in extra for t in one[:2]), 10**12])
+        edges = np.unique([0, *times, *(t for addition in extra for t in addition[:2]), 10**12])
         alone = np.zeros((PACKAGE_CPUS, len(edges) - 1))
         misses = np.zeros(len(edges) - 1)
         for stretch in stretches:

@@ -13,10 +13,12 @@ from typing import TypeVar
 Result = TypeVar("Result")
 
 
-def until(look: Callable[[], Result], expectation: str = "", *, seconds: float = 60.0) -> Result:
-    """Calls `look` until its result is true, and returns it; a timeout names the expectation."""
+def until(
+    condition: Callable[[], Result], expectation: str = "", *, seconds: float = 60.0
+) -> Result:
+    """Calls `condition` until its result is true; returns it. A timeout names `expectation`."""
     deadline = time.monotonic() + seconds
-    while not (result := look()):
+    while not (result := condition()):
         assert time.monotonic() < deadline, f"it never came: {expectation}"
         time.sleep(0.02)
     return result

@@ -21,11 +21,11 @@ from fleet.bench.simulator.sizes import Estimate, Line, line, slope
 
 from qjoule.agent.rollup_layout import HOURS, ROLLUPS, SLOW
 from qjoule.errors import QjouleError
-from qjoule_fleet.asked import InProcess, Question, Reader, select
 from qjoule_fleet.catalog import Catalog
 from qjoule_fleet.dask_engine import DaskEngine
 from qjoule_fleet.files import dataset
 from qjoule_fleet.questions import parse_by
+from qjoule_fleet.reader import InProcess, Question, Reader, select
 from qjoule_fleet.relations import Limits
 from qjoule_fleet.times import Range
 

@@ -23,11 +23,11 @@ from fleet.bench.simulator.population import DAY_MINUTES, Plan, draw
 from fleet.bench.simulator.ship_kills import Target, scheduler, worker
 
 from qjoule.errors import QjouleError
-from qjoule_fleet.asked import InProcess, Parts, Question, Reader, select
 from qjoule_fleet.catalog import Catalog
 from qjoule_fleet.dask_engine import DaskEngine
 from qjoule_fleet.files import dataset
 from qjoule_fleet.questions import CLASS, parse_by
+from qjoule_fleet.reader import InProcess, Parts, Question, Reader, select
 from qjoule_fleet.relations import Limits
 from qjoule_fleet.times import Range
 
@@ -71,8 +71,8 @@ def kill(
     root, killed = place / "dataset", Killed()
     parts.write(root, draw(plan), parts.Wanted(minutes=False, latency=False))
     files, by = dataset(str(root)), parse_by("shape")
-    asked = Range(plan.begin_s, plan.begin_s + 60 * DAY_MINUTES * plan.days)
-    chosen = select(Catalog(files), asked, by)
+    time_range = Range(plan.begin_s, plan.begin_s + 60 * DAY_MINUTES * plan.days)
+    chosen = select(Catalog(files), time_range, by)
 
     def ask(address: str) -> pa.Table:
         engine = DaskEngine(address) if address else InProcess()

@@ -34,7 +34,7 @@ from fleet.bench.simulator.population import Plan, draw
 
 _PRELOADED = (
     *("duckdb", "fsspec.implementations.local", "pyarrow.parquet", "distributed"),
-    *("qjoule_fleet.asked", "qjoule_fleet.dask_engine", "qjoule_fleet.ship.shipper"),
+    *("qjoule_fleet.reader", "qjoule_fleet.dask_engine", "qjoule_fleet.ship.shipper"),
     "fleet.bench.simulator.kill_targets",
 )
 BEGAN = "began"

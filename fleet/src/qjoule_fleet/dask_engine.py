@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 
 from qjoule.api import QjouleError
-from qjoule_fleet.asked import Parts
+from qjoule_fleet.reader import Parts
 from qjoule_fleet.relations import Limits
 
 #: Divisions per thread of a worker: more divisions reduce waiting for slow ones.

@@ -101,18 +101,18 @@ _LEAST = 2.0**-32
 _TYPE = SAMPLE_ROWS.field("time").type
 
 
-def drawn_in(files: Files, asked: Range, refused: list[Refused]) -> pa.Table:
+def drawn_in(files: Files, within: Range, refused: list[Refused]) -> pa.Table:
     """Returns the sampled queries that ended in a range, `SAMPLE_ROWS`. Adds files that cannot be
     read to `refused`."""
     tables = [SAMPLE_ROWS.empty_table()]
-    for file, part in _files(files, asked, refused):
+    for file, part in _files(files, within, refused):
         part_rows = _read(files, file, part)
         if isinstance(part_rows, Refused):
             refused.append(part_rows)
         else:
             tables.append(part_rows)
     rows = pa.concat_tables(tables)
-    first, end = (pa.scalar(at * 1_000_000).cast(_TYPE) for at in (asked.begin_s, asked.end_s))
+    first, end = (pa.scalar(at * 1_000_000).cast(_TYPE) for at in (within.begin_s, within.end_s))
     time = rows["time"]
     return rows.filter(pc.and_(pc.greater_equal(time, first), pc.less(time, end)))
 
@@ -170,14 +170,14 @@ def _rounded(values: np.ndarray[tuple[int], np.dtype[np.float64]]) -> pa.Array:
     return pa.array(np.rint(values).astype(np.int64))
 
 
-def _files(files: Files, asked: Range, refused: list[Refused]) -> Iterator[tuple[File, Part]]:
+def _files(files: Files, within: Range, refused: list[Refused]) -> Iterator[tuple[File, Part]]:
     for directory in files.directories(SAMPLES):
         for file in files.walk(f"{SAMPLES}/{directory}", refused):
             part = part_of_path(file)
             if isinstance(part, Refused):
                 refused.append(part)
             # A minute that was moved is in a later hour.
-            elif asked.begin_s - 24 * HOUR_S < (part.hour_s or 0) < asked.end_s + 24 * HOUR_S:
+            elif within.begin_s - 24 * HOUR_S < (part.hour_s or 0) < within.end_s + 24 * HOUR_S:
                 yield file, part
 
 

@@ -12,10 +12,10 @@ import numpy as np
 
 from qjoule.api.model import NOT_EQUALLY, Waits, from_histograms
 from qjoule.api.rollups import HELPERS, HOUR_S, WAITS
-from qjoule_fleet.asked import Answer, Parts, Question, Reader, select
 from qjoule_fleet.catalog import Catalog
 from qjoule_fleet.files import Refused
 from qjoule_fleet.questions import LATENCY_BUCKETS, MIXED, By
+from qjoule_fleet.reader import Answer, Parts, Question, Reader, select
 from qjoule_fleet.times import Range
 
 QUERIES, NODE = "queries", "node"
@@ -127,7 +127,7 @@ class Top:
 
 def top(
     reader: Reader,
-    asked: Range,
+    time_range: Range,
     question: Question,
     selected: Callable[[Parts], object] = lambda _: None,
 ) -> Top:
@@ -135,13 +135,12 @@ def top(
 
     `Top.totals` is empty if there are no rows in the range.
     """
-    parts = select(Catalog(reader.files), asked, question.by)
+    by = question.by
+    parts = select(Catalog(reader.files), time_range, by)
     selected(parts)
     answer = reader.answer(parts, question)
-    totals = _totals(answer, mixed=question.by.mix_grades, absolute=question.absolute)
-    rows = rows_of(
-        answer, question.by, {(total.grade, total.policy): total.node_nj for total in totals}
-    )
+    totals = _totals(answer, mixed=by.mix_grades, absolute=question.absolute)
+    rows = rows_of(answer, by, {(total.grade, total.policy): total.node_nj for total in totals})
     shares = {(total.grade, total.policy) for total in totals if not total.error_in_rows}
     rows = [
         replace(row, energy_nj_ci95=row.same_total_nj_ci95)
@@ -153,16 +152,8 @@ def top(
     notes = _notes(parts)
     if not question.absolute:
         notes += [NOT_EQUALLY.format(total.grade) for total in totals if total.error_in_rows]
-    return Top(
-        parts.sums.range,
-        question.by,
-        question.sort,
-        rows,
-        answer.count,
-        totals,
-        read(parts),
-        notes,
-    )
+    span, count = parts.sums.range, answer.count
+    return Top(span, by, question.sort, rows, count, totals, read(parts), notes)
 
 
 def read(parts: Parts) -> Read:
@@ -297,13 +288,12 @@ def _with_rows(total: Total, rows: Sequence[Row]) -> Total:
     own = sum(
         row.energy_nj for row in rows if (row.grade, row.policy) == (total.grade, total.policy)
     )
-    values = {**vars(total), "rows_nj": own, "others_nj": total.others_nj - own}
-    return Total(**values)
+    return replace(total, rows_nj=own, others_nj=total.others_nj - own)
 
 
 def _notes(parts: Parts) -> list[str]:
     notes = list(parts.sums.notes)
-    asked = parts.tags and parts.tags.range
-    if asked and (asked.begin_s % HOUR_S or asked.end_s % HOUR_S):
+    tags_range = parts.tags and parts.tags.range
+    if tags_range and (tags_range.begin_s % HOUR_S or tags_range.end_s % HOUR_S):
         notes.append("tags are kept by hour: queries of the hours at the edges are in no row")
     return notes

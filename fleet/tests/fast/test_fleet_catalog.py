@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import fleet_dataset
-from fleet_asked import BEGIN_S, asked, energies, hours, rewritten, selected
+from fleet_answers import BEGIN_S, energies, hours, rewritten, selected, top_of
 from fleet_dataset import Fleet, Host
 from qjoule.agent.rollup_layout import HOUR_S, HOURS, ROLLUPS, Part
 from qjoule.errors import UsageError
@@ -61,13 +61,13 @@ def test_a_range_does_not_divide_the_rows_of_ten_minutes(tmp_path: Path) -> None
     root = fleet_dataset.write(tmp_path / "past", fleet)
     rows = pq.read_table(next(root.glob("rollups/*/*/*")), partitioning=None)
     assert {minute.minute for minute in rows["minute"].to_pylist()} == {0, 3, 5, 30, 31}
-    answer = asked(root, within=Range(BEGIN_S + 120, BEGIN_S + 1000))
+    answer = top_of(root, within=Range(BEGIN_S + 120, BEGIN_S + 1000))
     assert str(answer.range) == "2026-11-01T00:10:00Z to 2026-11-01T00:20:00Z"
     assert answer.notes == [f"past hours are kept by 10 minutes: {answer.range} is taken"]
     with pytest.raises(UsageError, match="give a longer range"):
-        asked(root, within=Range(BEGIN_S + 120, BEGIN_S + 300))
+        top_of(root, within=Range(BEGIN_S + 120, BEGIN_S + 300))
     still = fleet_dataset.write(tmp_path / "open", replace(fleet, open=True, sums=False))
-    exact = asked(still, within=Range(BEGIN_S + 120, BEGIN_S + 300))
+    exact = top_of(still, within=Range(BEGIN_S + 120, BEGIN_S + 300))
     assert exact.range.seconds == 180 and exact.totals[0].unaccounted_nj == 0
 
 
@@ -78,22 +78,22 @@ def test_instead_of_a_truncated_part_minutes_are_read_or_it_is_a_gap_until_it_ar
     damaged = (b"", b"PAR1" + b"\0" * 5000 + b"PAR1", data[: len(data) // 2], data[:-1])
     for content in damaged:
         part(copy).write_bytes(content)
-        answer = asked(copy)
-        assert energies(answer) == energies(asked(original))
+        answer = top_of(copy)
+        assert energies(answer) == energies(top_of(original))
         (refused,) = answer.read.refused
         assert refused.path == str(part(copy).relative_to(copy))
         assert refused.reason.startswith("it is truncated")
     part(copy, ROLLUPS).unlink()
     for content in damaged:
         part(copy).write_bytes(content)
-        answer = asked(copy)
+        answer = top_of(copy)
         assert answer.read.missing == (DB1_HOUR_1,) and len(answer.read.refused) == 1
-        assert energies(answer)["db2"] == energies(asked(original))["db2"]
-        assert energies(answer)["db1"] < energies(asked(original))["db1"]
+        assert energies(answer)["db2"] == energies(top_of(original))["db2"]
+        assert energies(answer)["db1"] < energies(top_of(original))["db1"]
     part(copy).write_bytes(data)
     part(copy, ROLLUPS).write_bytes(minutes)
-    answer = asked(copy)
-    assert energies(answer) == energies(asked(original)) and not answer.read.missing
+    answer = top_of(copy)
+    assert energies(answer) == energies(top_of(original)) and not answer.read.missing
 
 
 TIME = pa.timestamp("ms", "UTC")
@@ -127,7 +127,7 @@ def test_a_newer_minor_schema_is_read_without_its_columns(original: Path, copy: 
     rewritten(
         part(copy), metadata={"qjoule.rollup": "2.9"}, carbon_g=lambda t: pa.array(["x"] * len(t))
     )
-    assert energies(asked(copy)) == energies(asked(original))
+    assert energies(top_of(copy)) == energies(top_of(original))
 
 
 def test_names_that_are_no_parts_are_named_and_hidden_ones_ignored(copy: Path) -> None:
@@ -163,7 +163,7 @@ def test_parts_beyond_the_bounds_are_left_out(copy: Path, monkeypatch: pytest.Mo
 
 def test_a_host_that_stops_is_missing_and_one_without_parts_is_silent(tmp_path: Path) -> None:
     fleet = Fleet([Host("db1"), Host("db2", hours=(0,)), Host("db3", hours=())], 2, (0,))
-    read = asked(fleet_dataset.write(tmp_path, fleet)).read
+    read = top_of(fleet_dataset.write(tmp_path, fleet)).read
     assert read.missing == (("db2", BEGIN_S + HOUR_S), ("db2", BEGIN_S + 2 * HOUR_S))
     assert read.silent == ("db3",)
 
@@ -171,11 +171,11 @@ def test_a_host_that_stops_is_missing_and_one_without_parts_is_silent(tmp_path: 
 def test_hosts_of_one_name_are_told_apart_and_of_one_id_count_once(tmp_path: Path) -> None:
     """Machines with one id are clones: one of two parts for the same hour counts."""
     same = [Host("db1", "aaaaaa1111111111"), Host("db1", "aaaaaa2222222222"), Host("db2")]
-    answer = asked(fleet_dataset.write(tmp_path / "name", Fleet(same, 2, (0,))))
+    answer = top_of(fleet_dataset.write(tmp_path / "name", Fleet(same, 2, (0,))))
     assert set(energies(answer)) == {"db1#aaaaaa1", "db1#aaaaaa2", "db2"}
     assert answer.read.hosts == 3
     cloned = [Host("db1", "a" * 16), Host("db2", "a" * 16)]
-    answer = asked(fleet_dataset.write(tmp_path / "id", Fleet(cloned, 2, (0,))))
+    answer = top_of(fleet_dataset.write(tmp_path / "id", Fleet(cloned, 2, (0,))))
     assert set(energies(answer)) == {"db1"}
     refused = [refusal for refusal in answer.read.refused if refusal.path.startswith(HOURS)]
     assert len(refused) == 3
@@ -187,10 +187,10 @@ def test_hosts_of_one_name_are_told_apart_and_of_one_id_count_once(tmp_path: Pat
 def test_waits_of_an_earlier_agents_hours_are_not_recorded(tmp_path: Path) -> None:
     old, new = Host("db1", schema="2", hours=(0,)), Host("db1", hours=(1, 2))
     root = fleet_dataset.write(tmp_path, Fleet([old, new], 3, (0, 30)))
-    (before,) = asked(root, within=hours(0, 1)).rows
-    (after,) = asked(root, within=hours(1, 3)).rows
-    (both,) = asked(root).rows
-    assert before.waits is None and before.calls and not asked(root).read.refused
+    (before,) = top_of(root, within=hours(0, 1)).rows
+    (after,) = top_of(root, within=hours(1, 3)).rows
+    (both,) = top_of(root).rows
+    assert before.waits is None and before.calls and not top_of(root).read.refused
     assert after.waits is not None and both.waits == after.waits
     assert after.helpers is not None and both.helpers == after.helpers
 
@@ -198,7 +198,7 @@ def test_waits_of_an_earlier_agents_hours_are_not_recorded(tmp_path: Path) -> No
 def test_schema_1_and_2_are_added_up(tmp_path: Path) -> None:
     """An agent that was upgraded after its first hour: one host."""
     old, new = Host("db1", schema="1", hours=(0,)), Host("db1", hours=(1, 2))
-    answer = asked(fleet_dataset.write(tmp_path, Fleet([old, new], 2, (0, 30))), "host,policy")
+    answer = top_of(fleet_dataset.write(tmp_path, Fleet([old, new], 2, (0, 30))), "host,policy")
     assert set(energies(answer)) == {"db1 ", "db1 separate"}
     read = answer.read
     assert read.hosts == 1 and not read.refused and not read.missing

@@ -23,7 +23,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fleet_dataset
-from fleet_asked import BEGIN_S, asked, totals
+from fleet_answers import BEGIN_S, top_of, totals
 from fleet_dataset import Fleet, Host
 from qjoule.agent.hourly_tables import ERRORS
 from qjoule.agent.rollup_layout import HOUR_S
@@ -87,13 +87,13 @@ def add(*parts: Mapping[Any, tuple[int, ...]]) -> dict[Any, tuple[int, ...]]:
 def test_any_division_of_the_time_adds_up(root: Path, cuts: list[int], by: str) -> None:
     times = [BEGIN_S + cut for cut in cuts]
     try:
-        undivided = asked(root, by, Range(times[0], times[-1]), limit=None)
+        undivided = top_of(root, by, Range(times[0], times[-1]), limit=None)
     except UsageError:  # it is within ten minutes of a past hour
         return
     pieces = []
     for begin_s, end_s in pairwise(times):
         with suppress(UsageError):
-            pieces.append(asked(root, by, Range(begin_s, end_s), limit=None))
+            pieces.append(top_of(root, by, Range(begin_s, end_s), limit=None))
     assert sums(undivided) == add(*map(sums, pieces))
     assert totals(undivided) == add(*map(totals, pieces))
     assert all(total.unaccounted_nj == 0 for piece in pieces for total in piece.totals)
@@ -103,7 +103,7 @@ def test_any_division_of_the_time_adds_up(root: Path, cuts: list[int], by: str) 
 def test_rows_and_everything_else_are_what_was_measured(
     root: Path, rows: list[dict[str, Any]], by: str, limit: int | None
 ) -> None:
-    ranking = asked(root, by, Range(BEGIN_S + 5, BEGIN_S + 3 * HOUR_S), limit=limit)
+    ranking = top_of(root, by, Range(BEGIN_S + 5, BEGIN_S + 3 * HOUR_S), limit=limit)
     measured: dict[tuple[str, str], int] = defaultdict(int)
     for row in rows:
         of_node = (row["kind"], row["name"]) == ("node", fleet_dataset.MAIN)
@@ -128,7 +128,7 @@ def test_sums_and_intervals_are_those_of_the_rule(root: Path, rows: list[dict[st
     ]
     for by, key in (("shape", "fingerprint"), ("server", "server"), ("grade", "grade")):
         absolute = by == "server"
-        ranking = asked(root, by, Range(begin_s, end_s), limit=None, absolute=absolute)
+        ranking = top_of(root, by, Range(begin_s, end_s), limit=None, absolute=absolute)
         wanted: dict[tuple[str, ...], list[dict[str, Any]]] = defaultdict(list)
         for row in query_rows:
             wanted[row[key], row["grade"], row["policy"]].append(row)

@@ -75,7 +75,7 @@ def write(
 MEASURED = EnergyInfo("powercap", "measured", "a test")
 
 
-def asked(paths: Sequence[Path], **wanted: Any) -> Answer:
+def answer_for(paths: Sequence[Path], **wanted: Any) -> Answer:
     """The answer for some traces."""
     sources = [Source(path.name, Trace(path), AttributionRequest()) for path in paths]
     options: dict[str, Any] = {"tag": "trace", "top": 100, "longest_ns": LONGEST_NS} | wanted
@@ -105,9 +105,9 @@ def test_a_request_is_the_sum_of_what_its_servers_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     paths = two_hosts(tmp_path)
-    answer = asked(paths)
+    answer = answer_for(paths)
     monkeypatch.setattr("qjoule_fleet.requests.run.BUCKET_ROWS", 2)
-    assert to_json(asked(paths)) == to_json(answer)
+    assert to_json(answer_for(paths)) == to_json(answer)
     expected = dict.fromkeys(IDS, 0)
     for path in paths:
         for row in attribute(Trace(path), ("tag:trace", "server")).rows:
@@ -132,7 +132,7 @@ def test_a_request_is_the_sum_of_what_its_servers_used(
 
 def test_requests_tell_how_far_clocks_are_apart(tmp_path: Path) -> None:
     ahead_ms = -3 * HOUR_MS
-    answer = asked(two_hosts(tmp_path, ahead_ms))
+    answer = answer_for(two_hosts(tmp_path, ahead_ms))
     assert answer.reference == "db1"
     clock = answer.clocks["db2"]
     assert clock.bounded
@@ -152,7 +152,7 @@ def test_calls_of_a_client_tell_it_more_closely(tmp_path: Path) -> None:
         write(tmp_path / "app", "app", calls),
         write(tmp_path / "db", "db", queries, 5000.0),
     ]
-    answer = asked(paths)
+    answer = answer_for(paths)
     clock = answer.clocks["db"]
     assert clock.by == "calls"
     assert (clock.low_ns, clock.high_ns) == (4990 * MS, 5010 * MS)
@@ -169,7 +169,7 @@ def test_a_host_without_shared_requests_is_known_through_another_one(tmp_path: P
         write(tmp_path / "c", "db3", [*others, *more], -2000.0),
         write(tmp_path / "d", "db4", more, 9000.0),
     ]
-    answer = asked(paths, longest_ns=100 * MS)
+    answer = answer_for(paths, longest_ns=100 * MS)
     assert answer.reference == "db2"
     ahead_ms = {"db1": -500, "db2": 0, "db3": -3000, "db4": 8000}
     for host, ms in ahead_ms.items():
@@ -185,7 +185,7 @@ def test_the_same_ids_on_unrelated_hosts_are_not_one_request(tmp_path: Path) -> 
         write(tmp_path / "a", "db1", ONE),
         write(tmp_path / "b", "db2", later),
     ]
-    answer = asked(paths, longest_ns=500 * MS)
+    answer = answer_for(paths, longest_ns=500 * MS)
     uses = [row for row in answer.rows if row.id == "r0"]
     assert [row.hosts for row in sorted(uses, key=lambda row: row.hosts)] == [("db1",), ("db2",)]
     assert all(row.flags == (join.REUSED,) for row in uses)
@@ -208,7 +208,7 @@ def test_clocks_are_unknown_where_requests_disagree_or_none_is_shared(
         write(tmp_path / "a", "db1", ONE),
         write(tmp_path / "b", "db2", other),
     ]
-    answer = asked(paths, longest_ns=100 * MS)
+    answer = answer_for(paths, longest_ns=100 * MS)
     assert not answer.clocks["db2"].bounded and answer.clocks["db2"].shared == shared
     assert all((join.CLOCK in row.flags) == bool(shared) for row in answer.rows)
     assert ("unknown" if shared else "no shared requests") in render(answer)
@@ -220,7 +220,7 @@ def test_grades_are_never_added(tmp_path: Path) -> None:
         write(tmp_path / "a", "db1", ONE),
         write(tmp_path / "b", "db2", TWO, energy=MEASURED),
     ]
-    answer = asked(paths)
+    answer = answer_for(paths)
     assert {grade for grade, _ in answer.totals} == {"measured", "simulated"}
     assert len(answer.rows) == 16
     assert all(row.flags == (join.GRADES,) and len(row.hosts) == 1 for row in answer.rows)
@@ -239,7 +239,7 @@ def test_rows_lack_the_error_of_the_total_unless_traces_differ(tmp_path: Path) -
         ([first, alike], True),
         ([first, other], False),
     ):
-        answer = asked(paths, absolute=absolute)
+        answer = answer_for(paths, absolute=absolute)
         (total,), row = json.loads(to_json(answer))["totals"], answer.rows[0]
         assert total["total_error"] == (0.9 if other in paths else 0.4)
         assert f"estimated ±{100 * total['total_error']:.0f} %" in render(answer)
@@ -255,16 +255,16 @@ def test_traces_without_tags_or_clock_and_calls_without_a_server_are_named(tmp_p
         untagged,
         write(tmp_path / "d", "db4", [Call("r0", 10, 20)], realtime_offset_ns=None),
     ]
-    answer = asked(paths)
+    answer = answer_for(paths)
     notes = {trace.name: trace.notes for trace in answer.traces}
     assert notes["c"] == ("no query has the tag 'trace'",)
     assert notes["d"] == ("its clock's offset from 1970 is unknown",)
     assert by_id(answer)["r0"].flags == (join.CLOCK,)
     assert "c: no query has the tag 'trace'" in render(answer)
     with pytest.raises(QjouleError, match="no query has the tag 'order'"):
-        asked([untagged], tag="order")
+        answer_for([untagged], tag="order")
     calls = [*ONE, Call("r0", 101, 119, "s0", client=True)]
-    answer = asked([write(tmp_path / "e", "db1", calls)])
+    answer = answer_for([write(tmp_path / "e", "db1", calls)])
     assert by_id(answer)["r0"].flags == (join.MISSING,)
 
 

@@ -15,7 +15,7 @@ import pytest
 
 import fleet_dataset
 from cli_runner import invoke, printed_json
-from fleet_asked import BEGIN_S
+from fleet_answers import BEGIN_S
 from fleet_dataset import Fleet, Host
 from qjoule.agent.hourly_tables import HELPERS, WAITS
 from qjoule.agent.rollup_layout import HOUR_S, Part

@@ -13,7 +13,7 @@ from fleet.bench.simulator import query_kills
 from fleet.bench.simulator.population import Plan
 
 import fleet_dataset
-from fleet_asked import asked, assert_same
+from fleet_answers import assert_same, top_of
 from qjoule_fleet import dask_engine
 from qjoule_fleet.dask_engine import DaskEngine
 
@@ -43,8 +43,8 @@ def test_questions_have_the_same_answer(
     )
     root = fleet_dataset.write(tmp_path, fleet)
 
-    expected = asked(root, by, latency=True)
-    assert_same(expected, asked(root, by, latency=True, engine=DaskEngine(threads=2)))
+    expected = top_of(root, by, latency=True)
+    assert_same(expected, top_of(root, by, latency=True, engine=DaskEngine(threads=2)))
 
 
 def test_killed_workers_and_schedulers_change_no_answer(

@@ -246,7 +246,7 @@ def test_order_is_a_permutation_that_the_seed_decides(
     seed: int, block: int, plots: bool, times: int
 ) -> None:
     combinations = designed({"a": (1, 2, 3), "b": (1, 2)}, Design(), 1).combinations
-    todo = [(r, one) for r in range(1, times + 1) for one in combinations]
+    todo = [(r, combination) for r in range(1, times + 1) for combination in combinations]
     design = Design(seed=seed, whole_plots=("a",) if plots else ())
     order = in_order(todo, block, design)
     assert sorted(order) == list(range(len(todo)))

@@ -25,15 +25,19 @@ def row(run: str, program: str, first: int, cores: int, seconds: float, /, **oth
     """A program that keeps its cores busy for so long; `other` replaces columns."""
     cycles = GHZ * 1e9 * cores * seconds
     last = first + cores - 1
-    made: Row = {"run": run, "program": program, "threads": cores, "cores": f"{first}-{last}"}
-    made |= {"node": 1, "runtime_s": seconds, "window_s": seconds, "marked_error": 0}
-    made |= {"instructions": cycles, "cycles": cycles, "l3miss": cycles / 1000}
-    made |= {"wall_cycles": xeon.CLOCK_HZ * seconds, "dram0_j": 5 * seconds, "dram1_j": 8 * seconds}
-    made |= {"package0_j": REST_W * seconds}
+    columns: Row = {"run": run, "program": program, "threads": cores, "cores": f"{first}-{last}"}
+    columns |= {"node": 1, "runtime_s": seconds, "window_s": seconds, "marked_error": 0}
+    columns |= {"instructions": cycles, "cycles": cycles, "l3miss": cycles / 1000}
+    columns |= {
+        "wall_cycles": xeon.CLOCK_HZ * seconds,
+        "dram0_j": 5 * seconds,
+        "dram1_j": 8 * seconds,
+    }
+    columns |= {"package0_j": REST_W * seconds}
     if program in OWN_W:
         watts = REST_W + SHARED_W + OWN_W[program] * cores / 8
-        made["package1_j"] = watts * seconds
-    return made | other
+        columns["package1_j"] = watts * seconds
+    return columns | other
 
 
 def solo(program: str, cores: int, /, **other: object) -> Row:
@@ -96,12 +100,14 @@ def test_the_engine_comes_closer_than_cpu_time_on_such_a_machine(tmp_path: Path)
     runs = xeon.read(written(tmp_path, [*SOLO, *pair()]))
     solo = list(runs.solo.values())
     splits, predictions = score(list(pairs_of(runs)), platform_of(runs), solo)
-    off = {one.method: one.points for one in splits}
-    halves = {one.method: one.half_points or 0.0 for one in splits}
+    off = {method.method: method.points for method in splits}
+    halves = {method.method: method.half_points or 0.0 for method in splits}
     assert halves[f"qjoule, the same and {len(solo) - 2} other runs"] < halves["qjoule, memory"]
     assert off["CPU time, above rest"] == pytest.approx(100 * abs(36 / 82 - 0.5))
     assert off["qjoule, memory, rest"] < off["CPU time, above rest"]
-    exact = next(one for one in predictions if one.method == "R + S of 8 and 16 cores alone")
+    exact = next(
+        method for method in predictions if method.method == "R + S of 8 and 16 cores alone"
+    )
     assert exact.error < 1e-9
 
 
@@ -156,8 +162,8 @@ def test_a_pair_on_the_same_cores_is_left_out_and_named(tmp_path: Path) -> None:
 def test_a_counter_that_only_some_runs_have_is_not_used(tmp_path: Path) -> None:
     runs = xeon.read(written(tmp_path, [SOLO[0] | {"dram1_j": ""}, *SOLO[1:], *pair()]))
     (both,) = pairs_of(runs)
-    made = recording([*both.solo, both.whole], platform_of(runs))
-    assert [(one.domain, one.package) for one in made.series] == [
+    recorded = recording([*both.solo, both.whole], platform_of(runs))
+    assert [(series.domain, series.package) for series in recorded.series] == [
         ("package", 0),
         ("package", 1),
         ("dram", 0),

@@ -60,8 +60,8 @@ def exported(patch: pytest.MonkeyPatch, *families: Family) -> Any:
     return decoded(receives.got)
 
 
-def decoded(got: Sequence[tuple[object, bytes]]) -> Any:
-    ((_, content),) = got
+def decoded(requests: Sequence[tuple[object, bytes]]) -> Any:
+    ((_, content),) = requests
     request = ExportMetricsServiceRequest()
     request.ParseFromString(content)
     return request
@@ -213,11 +213,11 @@ def test_events_that_are_not_taken_do_not_hold_up_the_metrics(
     answers = iter([True, False, False, True])
     metrics: list[float] = []
 
-    def taken(_families: object, unix_s: float) -> bool:
+    def accepts_metrics(_families: object, unix_s: float) -> bool:
         metrics.append(unix_s)
         return unix_s != 2
 
-    send = with_events(taken, lambda _families, _unix_s: next(answers))
+    send = with_events(accepts_metrics, lambda _families, _unix_s: next(answers))
     assert [send([], float(at)) for at in range(5)] == [True, True, False, True, True]
     assert metrics == [0, 1, 2, 3, 4]
     refused, again = capsys.readouterr().err.splitlines()

@@ -65,8 +65,8 @@ def snapshot(*records: np.ndarray) -> Snapshot:
     content = opening((1,)) + b"".join(windows) + fake_tracer.end(BEGIN_NS + 400 * MS)
     options = LiveOptions(groups=(PER_SERVER,), samples=True)
     source = StreamSource(Stream(io.BytesIO(content)), fake_tracer.context(META), options)
-    (taken,) = source.snapshots(Controls(10.0, totals=False))
-    return taken
+    (snapshot,) = source.snapshots(Controls(10.0, totals=False))
+    return snapshot
 
 
 def test_a_query_has_its_share_of_its_statements_energy() -> None:

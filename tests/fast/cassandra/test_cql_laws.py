@@ -175,7 +175,7 @@ TAGGED: list[Entry] = [(b"qjoule.a", b"x"), (b"theirs", b"y"), (b"qjoule.b", b""
 SELECT = long_string(b"SELECT a FROM t") + b"\0\1\0"
 
 
-def said(entries: Sequence[Entry] | None) -> bytes:
+def kept_entries(entries: Sequence[Entry] | None) -> bytes:
     """The reference: what is kept of a payload."""
     mine = [
         entry(*payload_entry)
@@ -197,7 +197,7 @@ def _same(connection: bytes, requests: list[TaggedRequest], step: int) -> None:
     expected, with_payloads = requests_of(startup(4) + bare), requests_of(connection, step)
     assert expected is not None and with_payloads is not None
     tagged = [
-        request._replace(tags=said(of))
+        request._replace(tags=kept_entries(of))
         for request, (_, _, of) in zip(expected[0], requests, strict=True)
     ]
     assert with_payloads == (tagged, 0)
@@ -247,7 +247,7 @@ def test_what_does_not_fit_its_frame(body: bytes, step: int) -> None:
     behind = envelope(4, QUERY, payload(TAGGED) + SELECT, PAYLOAD) + envelope(4, QUERY, SELECT)
     result = requests_of(startup(4) + envelope(4, QUERY, body, PAYLOAD) + behind, step)
     assert result is not None
-    assert [request.tags for request in result[0]][-2:] == [said(TAGGED), b""]
+    assert [request.tags for request in result[0]][-2:] == [kept_entries(TAGGED), b""]
     assert len(result[0]) == 2
 
 
@@ -265,8 +265,8 @@ def test_what_is_kept_is_read(entries: list[Entry] | None) -> None:
     mine = [
         (key.decode().removeprefix("qjoule."), value.decode("utf-8", "replace"))
         for key, value in entries or ()
-        if value is not None and said([(key, b"")])
+        if value is not None and kept_entries([(key, b"")])
     ]
-    read = dict(tags_in_payload(said(entries)))
+    read = dict(tags_in_payload(kept_entries(entries)))
     too_long = any(len(value) > 256 for _, value in mine)
-    assert read == (dict(mine) if said(entries) and not too_long else {})
+    assert read == (dict(mine) if kept_entries(entries) and not too_long else {})

@@ -74,14 +74,14 @@ def snapshots(
 def test_intervals_add_up_and_time_is_conserved() -> None:
     tasks = task(BEGIN_NS, 7, TaskEvent.ALIVE, b"purge") + task(BEGIN_NS, 8, TaskEvent.ALIVE, b"rm")
     first, *windows = busy(20)
-    taken = snapshots([tasks + first, *windows])
-    total = taken[-1].total
-    assert [snapshot.ended for snapshot in taken] == [False] * (len(taken) - 1) + [True]
-    assert all(a.elapsed_s <= b.elapsed_s for a, b in pairwise(taken))
-    for snapshot in taken[:-1]:
+    results = snapshots([tasks + first, *windows])
+    total = results[-1].total
+    assert [snapshot.ended for snapshot in results] == [False] * (len(results) - 1) + [True]
+    assert all(a.elapsed_s <= b.elapsed_s for a, b in pairwise(results))
+    for snapshot in results[:-1]:
         assert snapshot.interval.rows[0].cpu_ns == snapshot.interval.windows * 40 * MS
-    assert sum(snapshot.interval.windows for snapshot in taken) == total.windows == 20
-    assert sum(snapshot.interval.main.measured_nj for snapshot in taken) == total.main.measured_nj
+    assert sum(snapshot.interval.windows for snapshot in results) == total.windows == 20
+    assert sum(snapshot.interval.main.measured_nj for snapshot in results) == total.main.measured_nj
     assert total.main.measured_nj == round(20 * 1000 * 2.0**-14 * 1e9)
     assert sum(total.main.parts_nj.values()) == total.main.measured_nj
     rows = {row.shape: row for row in total.rows}
@@ -96,29 +96,29 @@ def test_intervals_add_up_and_time_is_conserved() -> None:
 
 
 def test_grouping_by_server_reset_and_stop() -> None:
-    controls, taken = Controls(0.5), []
+    controls, results = Controls(0.5), []
     for snapshot in source(b"".join(busy(50))).snapshots(controls):
-        taken.append(snapshot)
-        if len(taken) == 2:
+        results.append(snapshot)
+        if len(results) == 2:
             controls.set(group="server")
             controls.reset()
-        if len(taken) == 4:
+        if len(results) == 4:
             controls.stop()
-    assert len(taken) == 4
-    assert [row.keys for row in taken[2].interval.rows] == [{"server": "mariadb"}]
-    assert taken[2].total.windows == taken[2].interval.windows
-    assert taken[3].total.windows == taken[2].total.windows + taken[3].interval.windows
+    assert len(results) == 4
+    assert [row.keys for row in results[2].interval.rows] == [{"server": "mariadb"}]
+    assert results[2].total.windows == results[2].interval.windows
+    assert results[3].total.windows == results[2].total.windows + results[3].interval.windows
 
 
 def test_a_broken_stream_gives_its_last_figures_then_an_error() -> None:
-    taken = []
+    results = []
     with pytest.raises(QjouleError, match="killed"):
         for snapshot in source(b"".join(busy(9))[:-10], failure=lambda: "killed").snapshots(
             Controls(0.5)
         ):
-            taken.append(snapshot)
-    assert taken[-1].ended
-    assert not taken[-1].total.trace.complete
+            results.append(snapshot)
+    assert results[-1].ended
+    assert not results[-1].total.trace.complete
     with pytest.raises(QjouleError, match="damaged"):
         list(source(b"\xff" * 100).snapshots(Controls(0.5)))
     empty = StreamSource(Stream(io.BytesIO(b"")), fake_tracer.context(META))
@@ -141,10 +141,10 @@ def test_a_fork_bomb_does_not_take_servers_their_names() -> None:
 def test_a_text_that_comes_late_names_what_ran_before_it() -> None:
     windows = [window(n, query(1, 40), query(2, 10), query(3, 5)) for n in range(20)]
     windows[12] += text(2, b"SELECT 1") + text(3, b"DELETE")
-    taken = snapshots(windows)
-    assert len(taken[0].interval.rows) == 3
-    assert taken[0].interval.coverage == pytest.approx(40 / 55)
-    total = taken[-1].total
+    results = snapshots(windows)
+    assert len(results[0].interval.rows) == 3
+    assert results[0].interval.coverage == pytest.approx(40 / 55)
+    total = results[-1].total
     rows = {row.shape: row for row in total.rows}
     calls = {shape: (row.calls, row.cpu_ns) for shape, row in rows.items()}
     assert calls == {"SELECT ?": (400, 20 * 50 * MS), "DELETE": (200, 20 * 5 * MS)}
@@ -189,15 +189,15 @@ def test_shapes_are_forgotten_and_totals_still_add_up(
     texts: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(GroupLru.__init__, "__defaults__", (KEPT - 20, 20))
-    taken = snapshots(flooded(texts=texts), 1.0)
-    total = taken[-1].total
-    assert max(len(snapshot.total.rows) for snapshot in taken) <= KEPT + PER_WINDOW + 2
+    results = snapshots(flooded(texts=texts), 1.0)
+    total = results[-1].total
+    assert max(len(snapshot.total.rows) for snapshot in results) <= KEPT + PER_WINDOW + 2
     assert len(total.rows) <= KEPT + 2
-    assert len(taken[-1].interval.rows) == 1, "only what ran"
+    assert len(results[-1].interval.rows) == 1, "only what ran"
     new, steady_windows = FLOOD * PER_WINDOW, FLOOD + REST
     assert sum(row.calls for row in total.rows) == new + steady_windows
     assert sum(row.cpu_ns for row in total.rows) == new * ONE_NS + steady_windows * STEADY_NS
-    assert sum(snapshot.interval.main.measured_nj for snapshot in taken) == total.main.measured_nj
+    assert sum(snapshot.interval.main.measured_nj for snapshot in results) == total.main.measured_nj
     cpu_ns = sum(row.cpu_ns for row in (*total.rows, *total.fixed))
     assert cpu_ns == 2 * steady_windows * WINDOW
     assert sum(total.main.parts_nj.values()) == total.main.measured_nj

@@ -127,8 +127,8 @@ def test_samples_come_to_the_rows_of_their_queries() -> None:
         )
         for n in range(20)
     ]
-    taken = list(snapshots(windows[0] + text(2, b"DELETE"), *windows[1:]))
-    last = taken[-1]
+    results = list(snapshots(windows[0] + text(2, b"DELETE"), *windows[1:]))
+    last = results[-1]
     assert by_shape(last) == {
         "SELECT ?": Counter({SORT: 10, SCAN: 5}),
         "DELETE": Counter({(*SORT, KERNEL): 1, (CUT, *SCAN): 1, (CUT,): 1}),
@@ -155,16 +155,16 @@ def test_the_view_goes_on_while_names_are_late() -> None:
 
     windows = [window(n, [query(1)], sampled(n, 2, shape=1)) for n in range(20)]
     options = StackOptions(sometime, lambda: ("late",) if late else ())
-    taken = []
+    results = []
     for snapshot in snapshots(*windows, stacks=options):
         assert snapshot.stacks is not None
         assert snapshot.interval.rows[0].calls, "an interval like any other"
-        taken.append((sum(by_shape(snapshot).values(), Counter()), snapshot.stacks.missing))
-        if len(taken) == 2:
+        results.append((sum(by_shape(snapshot).values(), Counter()), snapshot.stacks.missing))
+        if len(results) == 2:
             late.clear()
-    assert taken[:2] == [(Counter(), ("late",))] * 2
-    assert taken[2] == (Counter({SORT: 12}), ()), "of all windows that are complete by then"
-    assert taken[-1] == (Counter({SORT: 20}), ())
+    assert results[:2] == [(Counter(), ("late",))] * 2
+    assert results[2] == (Counter({SORT: 12}), ()), "of all windows that are complete by then"
+    assert results[-1] == (Counter({SORT: 20}), ())
 
 
 def test_samples_that_wait_for_names_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -197,15 +197,15 @@ def test_without_the_option_there_are_none() -> None:
 
 
 def test_another_grouping_and_a_reset_begin_anew() -> None:
-    controls, taken = Controls(0.5), []
+    controls, results = Controls(0.5), []
     windows = [window(n, [query(1)], sampled(n, 2, shape=1)) for n in range(40)]
     for snapshot in snapshots(*windows, controls=controls):
-        taken.append(snapshot.stacks)
-        if len(taken) == 2:
+        results.append(snapshot.stacks)
+        if len(results) == 2:
             controls.set(group="server")
-        if len(taken) == 4:
+        if len(results) == 4:
             controls.reset()
-    timed = [(round(recent.seconds, 1), recent) for recent in taken if recent is not None]
+    timed = [(round(recent.seconds, 1), recent) for recent in results if recent is not None]
     assert [seconds for seconds, _ in timed[:6]] == [0.4, 0.8, 0.4, 0.8, 0.4, 0.8]
     identities = [set(recent.rows) for _, recent in timed]
     assert identities[2] == {("queries", (("server", "mariadb"),), "")}
@@ -334,10 +334,10 @@ def test_frames_without_stacks_are_bounded(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_named_stacks_are_kept_in_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stacks_module, "_MOST_STACKS", 10)
-    asked: list[int] = []
+    named_offsets: list[int] = []
 
     def named(_module: int, offset: int) -> str:
-        asked.append(offset)
+        named_offsets.append(offset)
         return f"{offset}"
 
     frames = Frames(named)
@@ -348,7 +348,7 @@ def test_named_stacks_are_kept_in_bounded_memory(monkeypatch: pytest.MonkeyPatch
             assert frames.stack(number, whole=True) == (f"{number}",)
             frames.forget(())
         assert len(frames._stacks) <= 10
-    assert asked == [*range(1, 50)]
+    assert named_offsets == [*range(1, 50)]
 
 
 def test_of_a_deep_stack_the_innermost_frames_are_kept() -> None:

@@ -265,14 +265,14 @@ def test_record_refuses_sizes_and_headers_of_other_kinds(
 
 
 def test_arguments_arrive_as_they_are() -> None:
-    asked = ["top", "--where=tag:a=x y", "--by=$(id)"]
+    arguments = ["top", "--where=tag:a=x y", "--by=$(id)"]
     quoted = ["qjoule", "top", "'--where=tag:a=x y'", "'--by=$(id)'"]
     for prefix, expected in (
-        ("kubectl exec -i pod --", ["qjoule", *asked]),
+        ("kubectl exec -i pod --", ["qjoule", *arguments]),
         ("/usr/bin/ssh -i 'my key' db1 sudo", quoted),
         ("env A=b ssh db1", quoted),
     ):
-        assert via.command_of(prefix, asked) == [*shlex.split(prefix), *expected]
+        assert via.command_of(prefix, arguments) == [*shlex.split(prefix), *expected]
     assert via.command_of("ssh gate ssh db1", ["top", "$a"])[-1] == shlex.quote(shlex.quote("$a"))
     for wrong in ("", "ssh 'db1"):
         with pytest.raises(UsageError, match="--via"):

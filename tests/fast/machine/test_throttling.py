@@ -81,7 +81,7 @@ def test_no_text_of_a_file_breaks_a_recording(tmp_path: Path, text: str) -> None
 
 @given(st.integers(), st.integers())
 def test_a_trace_holds_only_possible_numbers(core: int, package: int) -> None:
-    possible = all(0 <= one <= MOST_THROTTLED for one in (core, package))
+    possible = all(0 <= count <= MOST_THROTTLED for count in (core, package))
     text = json.loads(Meta().to_json()) | {"throttled": {"core": core, "package": package}}
     if possible:
         assert parse_meta(json.dumps(text).encode()).throttled == Throttled(core, package)
@@ -91,7 +91,7 @@ def test_a_trace_holds_only_possible_numbers(core: int, package: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("found", "told"),
+    ("events", "expected"),
     [
         (Throttled(core=1_200, package=3), "(events of a core: 1,200, of a package: 3)"),
         (Throttled(package=1), "itself (events of a package: 1)"),
@@ -99,14 +99,14 @@ def test_a_trace_holds_only_possible_numbers(core: int, package: int) -> None:
         (None, ""),
     ],
 )
-def test_a_result_tells_it(tmp_path: Path, found: Throttled | None, told: str) -> None:
+def test_a_result_tells_it(tmp_path: Path, events: Throttled | None, expected: str) -> None:
     trace = tmp_path / "trace"
-    captured_trace(trace, eventful(1.6), throttled=lambda: found)
-    assert convert(trace).meta.throttled == found
+    captured_trace(trace, eventful(1.6), throttled=lambda: events)
+    assert convert(trace).meta.throttled == events
     arguments = [str(trace), "--format", "json", "--calibration", "none"]
     result = CliRunner().invoke(attribute.command, arguments)
-    notes = [one for one in json.loads(result.output)["model"]["notes"] if "throttled" in one]
-    assert len(notes) == bool(told) and told in "".join(notes)
+    notes = [note for note in json.loads(result.output)["model"]["notes"] if "throttled" in note]
+    assert len(notes) == bool(expected) and expected in "".join(notes)
 
 
 # ---- live ----------------------------------------------------------------------------------------
@@ -125,17 +125,17 @@ def test_live_counts_are_those_of_the_last_minute_and_read_seldom(tmp_path: Path
     count(tmp_path, 0, "core", "5")
     counts = RecentCounts(tmp_path, clock)
     count(tmp_path, 0, "core", "8")
-    told, readings = [], [counts.newest()]
+    recent, readings = [], [counts.newest()]
     for _ in range(200):
         clock.now_s += 1
-        told.append(counts.recent())
+        recent.append(counts.recent())
         readings.append(counts.newest())
-    since_s = [second for second, one in enumerate(told, 1) if one == Throttled(core=3)]
+    since_s = [second for second, reading in enumerate(recent, 1) if reading == Throttled(core=3)]
     assert since_s == list(range(int(PERIOD_S), int(PERIOD_S + RECENT_S)))
     assert all(
-        told[second - 1] == Throttled(core=0) for second in range(1, 201) if second not in since_s
+        recent[second - 1] == Throttled(core=0) for second in range(1, 201) if second not in since_s
     )
-    assert sum(one is not other for one, other in pairwise(readings)) == 200 // PERIOD_S
+    assert sum(reading is not other for reading, other in pairwise(readings)) == 200 // PERIOD_S
     clock.now_s += 30 * RECENT_S
     count(tmp_path, 0, "core", "9")
     assert counts.recent() == Throttled(core=1), "nobody asked for long: since the last reading"
@@ -188,14 +188,14 @@ def live_notes(root: Path, seconds: int, events: dict[int, str]) -> list[tuple[s
 
 
 def test_a_live_result_tells_it_for_a_minute_and_its_total_until_a_reset(tmp_path: Path) -> None:
-    told = live_notes(tmp_path, 100, {5: "43"})
-    minute, ever = zip(*told, strict=True)
-    assert {one for one in minute if one} == {
+    notes = live_notes(tmp_path, 100, {5: "43"})
+    minute, ever = zip(*notes, strict=True)
+    assert {note for note in minute if note} == {
         "the CPU was too hot in the last minute and throttled itself (events of a package: 3). "
         "The same work draws other power on a cool CPU"
     }
     assert sum(map(bool, minute)) == RECENT_S and not minute[4] and minute[10] and not minute[-1]
-    assert all("while this was recorded" in one for one in ever[10:98])
+    assert all("while this was recorded" in note for note in ever[10:98])
     assert not any((*ever[:5], *ever[98:]))
 
 

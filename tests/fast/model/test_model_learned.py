@@ -57,11 +57,11 @@ def test_neither_pieces_nor_looks_change_the_result() -> None:
     at = 0
     for size in (1, 3, 500, 900, 296):
         account.add(cut(case.batch, at, at + size))
-        look = account.snapshot().domains["package"].energy_nj.tolist()
+        energy_nj = account.snapshot().domains["package"].energy_nj.tolist()
         at += size
     pieces = account.finish()
-    assert pieces.domains["package"].energy_nj.tolist() == look
-    assert at_once.domains["package"].energy_nj.tolist() == look
+    assert pieces.domains["package"].energy_nj.tolist() == energy_nj
+    assert at_once.domains["package"].energy_nj.tolist() == energy_nj
     assert [a.tolist() for a in pieces.ci95()] == [a.tolist() for a in at_once.ci95()]
 
 

@@ -234,8 +234,8 @@ def test_what_is_told_of_another_time_is_the_same_value_and_less_certain(
     zones: list[tuple[float, float, float]],
 ) -> None:
     sigma_w, value_w, changes_w = np.array(zones).T
-    told = IdlePowerEvidence(sigma_w**-2.0, value_w * sigma_w**-2.0)
-    later = told.blurred(changes_w)
+    evidence = IdlePowerEvidence(sigma_w**-2.0, value_w * sigma_w**-2.0)
+    later = evidence.blurred(changes_w)
     assert later.value_w == pytest.approx(value_w)
     assert later.precision**-1.0 == pytest.approx(sigma_w**2 + changes_w**2)
     assert not IdlePowerEvidence.none(len(zones)).blurred(changes_w).known.any()

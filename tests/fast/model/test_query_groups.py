@@ -133,13 +133,13 @@ def lookup(groups: QueryGroups, ids: U64) -> list[tuple[int, bool]]:
 
 @given(records(), CUTS, BY, ASKED, st.integers(-10, 1600))
 def test_lookups_and_calls_are_those_of_all_records_at_once(
-    rows: list[Record], places: list[int], by: tuple[str, ...], asked: list[list[int]], until: int
+    rows: list[Record], places: list[int], by: tuple[str, ...], lookups: list[list[int]], until: int
 ) -> None:
     pieces, index = cut(rows, places), LabelIndex()
     parts = [Part(table_of(piece)) for piece in pieces]
     groups = QueryGroups(parts, QueryLabels({}, server_name, by), index)
     first = {row["query"]: row for row in reversed(rows)}
-    for ids in asked:
+    for ids in lookups:
         for number, (group, marked) in zip(
             ids, lookup(groups, np.array(ids, np.uint64)), strict=True
         ):

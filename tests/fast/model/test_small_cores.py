@@ -72,7 +72,7 @@ def test_older_calibrations_keep_their_covariance() -> None:
     assert np.diag(covariance).tolist() == [variances.get(name, 0.0) for name in THETA]
 
 
-def made(root: Path, files: dict[str, str]) -> Path:
+def sysfs_with(root: Path, files: dict[str, str]) -> Path:
     for name, text in files.items():
         path = root / "sys/devices" / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -97,4 +97,4 @@ def made(root: Path, files: dict[str, str]) -> Path:
 def test_the_kernel_names_small_cores(
     tmp_path: Path, files: dict[str, str], small: tuple[int, ...]
 ) -> None:
-    assert read_small_cpus(made(tmp_path, files)) == small
+    assert read_small_cpus(sysfs_with(tmp_path, files)) == small

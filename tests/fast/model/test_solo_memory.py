@@ -65,9 +65,9 @@ def day(
 def share_ci95(ledger: Ledger) -> tuple[float, float]:
     """Interval of the first program's share."""
     errors = ledger.share_errors(record_loss=0.0, estimated=False)
-    found = shares_of(ledger.domains["package"].energy_nj, errors, ledger.ci95("package"))
-    assert found is not None
-    return found[1][0], found[2][0]
+    measured = shares_of(ledger.domains["package"].energy_nj, errors, ledger.ci95("package"))
+    assert measured is not None
+    return measured[1][0], measured[2][0]
 
 
 def width(ledger: Ledger) -> float:

@@ -170,11 +170,11 @@ def test_tags_that_always_come_together_are_told_apart_by_their_shapes() -> None
     ]
     labels.append(background("c", "ReadStage-?"))
     bounds = np.arange(windows + 1, dtype=np.int64) * SPAN_NS
-    asked = rng.poisson(np.exp(rng.normal(4, 0.7, (windows, 2))))
-    first = rng.binomial(asked, share)
-    counts = np.column_stack([first, asked - first])  # tag by tag, each with both shapes
+    calls = rng.poisson(np.exp(rng.normal(4, 0.7, (windows, 2))))
+    first = rng.binomial(calls, share)
+    counts = np.column_stack([first, calls - first])  # tag by tag, each with both shapes
     ledger, spans = ledger_of(labels, bounds, counts)
-    used = np.rint((1e6 + asked @ truth) * rng.uniform(0.97, 1.03, windows)).astype(np.int64)
+    used = np.rint((1e6 + calls @ truth) * rng.uniform(0.97, 1.03, windows)).astype(np.int64)
     sums = ledger.domains["package"].energy_nj
     sums[4] = used.sum()
     spans.add_used("package", bounds[:-1], np.full(windows, 4), used)

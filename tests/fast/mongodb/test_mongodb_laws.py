@@ -266,11 +266,13 @@ def test_equal_hash_implies_equal_shape(first: bytes, second: bytes) -> None:
 
 
 @given(st.data(), _DOCUMENTS, st.booleans())
-def test_values_make_no_difference(data: st.DataObject, asked: dict[str, Any], long: bool) -> None:
+def test_values_make_no_difference(
+    data: st.DataObject, document: dict[str, Any], long: bool
+) -> None:
     """Nor do their type or length, unless a message is longer than what is examined."""
-    other = data.draw(st.composite(lambda draw: others(asked, draw))())
+    other = data.draw(st.composite(lambda draw: others(document, draw))())
     tail = {"pad": "x" * 5000, "z": 1} if long else {}
-    first = op_msg({"find": "orders", "filter": asked, **tail, "$db": "shop"})
+    first = op_msg({"find": "orders", "filter": document, **tail, "$db": "shop"})
     second = op_msg({"find": "orders", "filter": other, **tail, "$db": "shop"})
     assert long or kernel_hash(first) == kernel_hash(second)
     if kernel_hash(first) == kernel_hash(second):
@@ -295,9 +297,9 @@ def test_hostile_messages_have_a_shape(whole: bytes) -> None:
 
 
 @given(_DOCUMENTS, st.text(min_size=8, max_size=20).filter(lambda text: "\0" not in text))
-def test_no_value_is_shown(asked: dict[str, Any], secret: str) -> None:
+def test_no_value_is_shown(document: dict[str, Any], secret: str) -> None:
     assume(secret not in str(sorted(VALUE_KEYS)) and not any(c in secret for c in "?{}[] ,:."))
-    command = {"find": "orders", "filter": {"a": secret, "b": [secret], **asked}, "$db": "shop"}
+    command = {"find": "orders", "filter": {"a": secret, "b": [secret], **document}, "$db": "shop"}
     command |= {"comment": secret, "let": {"x": secret}, "hint": secret}
     assert secret not in mongodb_shape(kernel_report(op_msg(command)))
 

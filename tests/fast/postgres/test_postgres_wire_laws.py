@@ -93,7 +93,7 @@ def executed(messages: Sequence[bytes]) -> Counter[bytes]:
     return counts
 
 
-def told(queries: Sequence[Query]) -> Counter[bytes]:
+def executions_by_text(queries: Sequence[Query]) -> Counter[bytes]:
     """Executions by the text claimed for them; `?` means none."""
     counts: Counter[bytes] = Counter()
     for query_ in queries:
@@ -127,7 +127,7 @@ def test_pieces_lose_no_execution_and_claim_no_wrong_text(
     truth = by_start(executed(messages))
     for lengths in (sizes, [1], [BUFFER]):
         queries, loss = run(split(b"".join(messages), lengths, BUFFER))
-        counted = told(queries)
+        counted = executions_by_text(queries)
         assert counted.total() == truth.total()
         assert all(counted[text] <= truth[text] for text in counted if text != b"?")
         assert loss == {}
@@ -138,7 +138,7 @@ def test_pieces_lose_no_execution_and_claim_no_wrong_text(
         if request[0][:1] in b"QP" and sum(map(len, request)) < BUFFER
     ]
     queries, loss = run([b"".join(request) for request in arriving_at_once], UNKNOWN)
-    assert told(queries).total() == executed(list(chain(*arriving_at_once))).total()
+    assert executions_by_text(queries).total() == executed(list(chain(*arriving_at_once))).total()
     assert Loss.FRAMING not in loss
 
 
@@ -193,7 +193,10 @@ def test_what_is_skipped_after_an_error_is_not_counted(
                 connection.failed(read + len(piece) - end)
         read += len(piece)
         connection.wait()
-    counted, truth = told(connection.close()), Counter(b"select " + n for n in chain(*ran))
+    counted, truth = (
+        executions_by_text(connection.close()),
+        Counter(b"select " + n for n in chain(*ran)),
+    )
     assert counted.total() == truth.total()
     assert all(counted[text] <= truth[text] for text in counted if text != b"?")
     if len(pipelines) == 1 and len(truth) == 1:
@@ -212,7 +215,7 @@ def test_a_connection_met_in_the_middle(
     messages = [message_ for request in requests for message_ in request]
     data = b"".join(messages)
     queries, _ = run(split(data[missing:], sizes, BUFFER), UNKNOWN)
-    truth, counted = by_start(executed(messages)), told(queries)
+    truth, counted = by_start(executed(messages)), executions_by_text(queries)
     assert counted.total() <= truth.total()
     assert all(counted[text] <= truth[text] for text in counted if text != b"?")
 
@@ -247,7 +250,7 @@ def test_a_connection_from_its_first_byte(before: list[bytes], sizes: list[int])
         connection.wait()
     queries = connection.close()
     assert [query_.command for query_ in queries] == [4, 1, 1]
-    assert told(queries) == {b"select a": 1, b"select b": 1}
+    assert executions_by_text(queries) == {b"select a": 1, b"select b": 1}
     events, told_bytes = connection.sessions
     assert events == 1
     assert told_bytes <= len(login[0])
@@ -270,7 +273,7 @@ def test_encryption_is_counted_and_not_read() -> None:
 def test_rows_fetched_in_later_requests_are_their_statements() -> None:
     opened = parse(b"select many") + bind(portal=b"p") + execute(5, b"p") + SYNC
     queries, _ = run([opened, query(b"select other"), *[execute(5, b"p") + SYNC] * 3])
-    assert told(queries) == {b"select many": 1, b"select other": 1}
+    assert executions_by_text(queries) == {b"select many": 1, b"select other": 1}
     assert [query_.text for query_ in queries] == [b"select many", b"select other"] + [
         b"select many"
     ] * 3

@@ -331,7 +331,7 @@ def test_a_title_that_its_event_carries() -> None:
     record = {"session": 1, "tgid": 7, "event": SessionEvent.MET, "server": 1, "text_bytes": 33}
     text = b"postgres: bob shop [local] SELECT"
     block = encode_block(Block.SESSION, ft.records(Block.SESSION, [record]), text=text, t_ns=6)
-    asked = "postgres: eve games [local] SELECT"
-    stream = ProcessTitleStream(io.BytesIO(ft.head() + block), SERVERS, lambda _pid: asked)
+    title = "postgres: eve games [local] SELECT"
+    stream = ProcessTitleStream(io.BytesIO(ft.head() + block), SERVERS, lambda _pid: title)
     frames = [frame.text for frame in stream if frame.kind is Block.SESSION]
     assert frames == [text, b"bob\0shop\0"]

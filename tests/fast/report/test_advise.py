@@ -52,7 +52,7 @@ def busy_ms(calls: list[Call], until_ms: float) -> float:
     return math.fsum(min(max(until_ms - begin, 0), length) for begin, length in ran)
 
 
-def made(directory: Path, calls: Iterable[Call], **more: Any) -> Path:
+def trace_of(directory: Path, calls: Iterable[Call], **more: Any) -> Path:
     """One thread's calls, which run all of their time."""
     calls, texts = list(calls), more.pop("texts", TEXTS)
     shapes = {name: number for number, name in enumerate(texts, 1)}
@@ -123,7 +123,7 @@ def kinds(path: Path) -> list[str]:
 def test_a_loop_over_the_rows_of_a_statement(
     calls: list[Call], advised: bool, tmp_path: Path
 ) -> None:
-    path = made(tmp_path / "t", calls)
+    path = trace_of(tmp_path / "t", calls)
     assert kinds(path) == ["n+1"] * advised
     if advised:
         (advice,) = advise(Trace(path), AttributionRequest(), name).advice
@@ -162,7 +162,7 @@ def late_poll(part: float) -> list[Call]:
 def test_a_poll_comes_at_a_period_and_finds_nothing(
     calls: list[Call], advised: bool, tmp_path: Path
 ) -> None:
-    assert kinds(made(tmp_path / "t", calls)) == ["polling"] * advised
+    assert kinds(trace_of(tmp_path / "t", calls)) == ["polling"] * advised
 
 
 # ---- waits ---------------------------------------------------------------------------------------
@@ -182,12 +182,12 @@ def convoy(apart: float, lock: float) -> list[Call]:
     ("apart", "lock", "advised"), [(20, 45, True), (60, 45, False), (20, 10, False)]
 )
 def test_a_convoy_waits_together(apart: float, lock: float, advised: bool, tmp_path: Path) -> None:
-    path = made(tmp_path / "t", convoy(apart, lock))
+    path = trace_of(tmp_path / "t", convoy(apart, lock))
     assert kinds(path) == ["lock"] * advised
 
 
 def test_what_is_not_recorded_is_not_judged(tmp_path: Path) -> None:
-    path = made(tmp_path / "t", [(t, 2, "oth", {"session": None}) for t in range(0, 900, 9)])
+    path = trace_of(tmp_path / "t", [(t, 2, "oth", {"session": None}) for t in range(0, 900, 9)])
     advised = advise(Trace(path), AttributionRequest(), name)
     assert set(advised.not_judged) >= {"scan", "width", "n+1", "polling", "lock", "parallel"}
     text = render(advised)
@@ -215,7 +215,7 @@ def stacked(
     at = OFFSETS | {"worker": EXECUTE_OFFSET}
     inner = [at[kind] for kind, count in counts.items() for _ in range(count)]
     samples = [sample(n + 0.5, frame, 1) for n, frame in enumerate([*inner, *[3] * others])]
-    return made(
+    return trace_of(
         directory,
         [(0, 1000, "chi", {"rows": 1}), (1200, 200, "oth", {})],
         texts=TEXTS | {"chi": text},
@@ -291,7 +291,7 @@ def test_nothing_is_advised_whose_interval_touches_zero(
 def test_a_loop_whose_joules_may_be_none(tmp_path: Path) -> None:
     """The machine draws the same power whether it runs or not."""
     constant = [hand.energy(t, t * 10**7) for t in range(0, int(LENGTH_MS) + 1, 20)]
-    path = made(tmp_path / "t", loop(20, 20), energy=constant)
+    path = trace_of(tmp_path / "t", loop(20, 20), energy=constant)
     assert next(iter(attribute(Trace(path)).rows)).energy_nj_ci95[0] == 0
     assert kinds(path) == []
 
@@ -306,7 +306,7 @@ def run(*arguments: str | Path) -> tuple[int, str, str]:
 
 def test_the_command_as_text_and_as_json(tmp_path: Path) -> None:
     hostile = TEXTS | {"par": "select \x1b[31mlist \u202e from t"}
-    path = made(tmp_path / "t", loop(20, 20), texts=hostile)
+    path = trace_of(tmp_path / "t", loop(20, 20), texts=hostile)
     code, text, messages = run(path)
     assert (code, messages) == (0, "")
     assert "120 calls in 6 loops of 20, one for each" in " ".join(text.split())
@@ -323,7 +323,7 @@ def test_the_command_as_text_and_as_json(tmp_path: Path) -> None:
 def test_the_command_says_what_it_cannot_use(tmp_path: Path) -> None:
     assert "not a trace" in run(tmp_path)[2]
     none = {"meta": {"energy": EnergyInfo("none", "none", "")}, "energy": []}
-    assert "no joules" in run(made(tmp_path / "t", [], **none))[2]
+    assert "no joules" in run(trace_of(tmp_path / "t", [], **none))[2]
 
 
 def spoilt(queries: list[dict[str, Any]]) -> Iterable[Callable[[], object]]:

@@ -62,16 +62,16 @@ def page(path: Path, *arguments: object) -> Path:
 
 def load(browser: Any, path: Path) -> None:
     browser.get(path.as_uri())
-    assert look(browser, "document.documentElement.dataset.readyMs") is not None
+    assert js(browser, "document.documentElement.dataset.readyMs") is not None
 
 
-def look(browser: Any, script: str, *arguments: object) -> Any:
+def js(browser: Any, script: str, *arguments: object) -> Any:
     return browser.execute_script(f"return {script}", *arguments)
 
 
 def texts(browser: Any, selector: str) -> list[str]:
     script = "[...document.querySelectorAll(arguments[0])].map((e) => e.textContent)"
-    contents: list[str] = look(browser, script, selector)
+    contents: list[str] = js(browser, script, selector)
     return contents
 
 
@@ -118,10 +118,10 @@ def test_hostile_text_is_shown_and_does_nothing(browser: Any, tmp_path: Path) ->
     shown = texts(browser, "tr.is-queries .statement")
     assert len(shown) == len(ATTACKS)
     assert ATTACKS[0] in shown
-    assert look(browser, "document.querySelectorAll('main img, main b b, main script').length") == 0
+    assert js(browser, "document.querySelectorAll('main img, main b b, main script').length") == 0
     for number in range(len(ATTACKS)):  # the details show them too
         browser.execute_script("qj.showDetail(arguments[0], true)", number)
-    assert not set("\u202e\u200f\x1b\x00\u2028") & set(look(browser, "document.body.textContent"))
+    assert not set("\u202e\u200f\x1b\x00\u2028") & set(js(browser, "document.body.textContent"))
 
 
 def test_search_finds_and_sums(browser: Any, busy: Path) -> None:
@@ -134,7 +134,7 @@ def test_search_finds_and_sums(browser: Any, busy: Path) -> None:
     assert all("UPDATE" in text and "state_6" in text for text in shown)
     assert f"{len(shown)} of" in texts(browser, "tfoot td")[0]
     keys(browser, ESCAPE)
-    assert look(browser, "document.getElementById('search').value") == ""
+    assert js(browser, "document.getElementById('search').value") == ""
     assert len(texts(browser, "tbody tr")) == 50
 
 
@@ -143,24 +143,22 @@ def test_everything_is_reached_by_keys_and_has_a_name(browser: Any, busy: Path) 
     focused = []
     for _ in range(24):
         keys(browser, TAB)
-        focused.append(
-            look(browser, "document.activeElement.className || document.activeElement.id")
-        )
+        focused.append(js(browser, "document.activeElement.className || document.activeElement.id"))
     assert focused[0] == "skip"
     assert {"theme", "help-open", "chart"} <= set(focused)
     browser.execute_script("document.querySelector('.icicle [tabindex=\"0\"]').focus()")
     keys(browser, DOWN, RIGHT)  # to a server
-    assert look(browser, "document.activeElement.getAttribute('aria-level')") == "2"
+    assert js(browser, "document.activeElement.getAttribute('aria-level')") == "2"
     keys(browser, ENTER)  # this part alone
     assert "→" in texts(browser, ".path")[0]
     keys(browser, ESCAPE)
     assert "→" not in texts(browser, ".path")[0]
     browser.execute_script("document.querySelector('button.statement').focus()")
     keys(browser, ENTER)
-    assert look(browser, "document.activeElement.id") == "detail-title"
+    assert js(browser, "document.activeElement.id") == "detail-title"
     keys(browser, "?")
-    assert look(browser, "document.getElementById('help').open") is True
-    nameless = look(
+    assert js(browser, "document.getElementById('help').open") is True
+    nameless = js(
         browser,
         """[...document.querySelectorAll('button, input, select, a, [role], [tabindex]')]
           .filter((e) => !(e.ariaLabel || e.textContent.trim() || e.labels?.length
@@ -179,9 +177,9 @@ def test_bars_tell_where_the_latency_went(browser: Any, tmp_path: Path) -> None:
     load(browser, page(tmp_path, hand.write(tmp_path / "t", queries=queries, helpers=[helper])))
     bars = "[...document.querySelectorAll('.bar.latency')]"
     browser.execute_script("document.querySelector('tr:has(.latency) button').click()")
-    labels = look(browser, f"{bars}.map((bar) => bar.ariaLabel)")
+    labels = js(browser, f"{bars}.map((bar) => bar.ariaLabel)")
     assert labels == 3 * ["on CPU 25.0 %, lock 75.0 %"], "of its row, the sum and the statement"
-    widths = look(browser, f"[...{bars}[0].children].map((part) => part.style.width)")
+    widths = js(browser, f"[...{bars}[0].children].map((part) => part.style.width)")
     assert widths == ["25%", "75%"]
     parts = texts(browser, "#detail .parts li")
     assert [parts[0], parts[2], parts[-1]] == [
@@ -207,8 +205,8 @@ def test_bars_tell_where_the_latency_went(browser: Any, tmp_path: Path) -> None:
     parts = texts(browser, "#detail .parts li")
     assert (parts[0], parts[2], len(parts)) == ("on CPU 25.0 %", "lock 75.0 %", 7), "of its queries"
     load(browser, page(tmp_path, hand.write(tmp_path / "without")))
-    assert look(browser, f"{bars}.length") == 0
-    assert "on CPU" not in look(browser, "document.querySelector('main').textContent")
+    assert js(browser, f"{bars}.length") == 0
+    assert "on CPU" not in js(browser, "document.querySelector('main').textContent")
 
 
 def test_unknown_energy_is_not_shown_as_zero(browser: Any, tmp_path: Path) -> None:

@@ -72,13 +72,13 @@ def written(tmp_path: Path, *arguments: object) -> tuple[str, dict[str, Any]]:
     return text, json.loads(next(body for about, body in scripts if about.get("id") == "data"))
 
 
-def made(tmp_path: Path, *arguments: object, **changed: Any) -> tuple[str, dict[str, Any]]:
+def page_of(tmp_path: Path, *arguments: object, **changed: Any) -> tuple[str, dict[str, Any]]:
     """The same of the handwritten trace."""
     return written(tmp_path, hand.write(tmp_path / "shop.qjoule", **changed), *arguments)
 
 
 def test_only_its_own_scripts_may_run_and_nothing_is_loaded(tmp_path: Path) -> None:
-    text, _ = made(tmp_path)
+    text, _ = page_of(tmp_path)
     parts = Parts(text)
     assert parts.loads == []
     assert "default-src 'none'" in parts.policy
@@ -96,7 +96,7 @@ def hashed(text: str) -> str:
 def test_hostile_text_stays_data(tmp_path: Path) -> None:
     shapes = [{"shape": 1, "fingerprint": "aaaa", "text": HOSTILE}]
     servers = {"servers": (Server(1, HOSTILE, "mysql"),), "host": HOSTILE}
-    text, data = made(tmp_path, shapes=shapes, meta=servers)
+    text, data = page_of(tmp_path, shapes=shapes, meta=servers)
     assert "<img" not in text
     assert "\u2028" not in text
     assert "\u202e" not in text
@@ -110,7 +110,7 @@ def test_the_page_adds_up(tmp_path: Path) -> None:
     for idle in ("separate", "even", "proportional"):
         directory = tmp_path / idle
         directory.mkdir()
-        text, data = made(directory, "--idle", idle)
+        text, data = page_of(directory, "--idle", idle)
         trace = data["traces"][0]
         assert trace["measured_nj"] == 3 * 10**9
         assert sum(trace["parts_nj"]) == trace["measured_nj"]
@@ -130,7 +130,7 @@ def waiting() -> list[dict[str, Any]]:
 
 
 def test_parts_of_the_latency_add_up_and_are_there_if_they_are_recorded(tmp_path: Path) -> None:
-    _, data = made(tmp_path, queries=waiting())
+    _, data = page_of(tmp_path, queries=waiting())
     rows = data["traces"][0]["rows"]
     names = [name for name in rows if name.startswith(("wait", "ran_ns"))]
     sums_ns = {name: sum(ns for ns in rows[name] if ns is not None) for name in names}
@@ -138,14 +138,14 @@ def test_parts_of_the_latency_add_up_and_are_there_if_they_are_recorded(tmp_path
     assert (sums_ns["ran_ns"], sums_ns["wait_lock_ns"]) == (4 * hand.MS, 7 * hand.MS)
     assert rows["waits_latency_ns"][rows["text"].index("select b")] is None
     (tmp_path / "without").mkdir()
-    _, data = made(tmp_path / "without")
+    _, data = page_of(tmp_path / "without")
     assert "waits_latency_ns" not in data["traces"][0]["rows"]
 
 
 def test_the_tail_is_folded_with_its_sum(tmp_path: Path) -> None:
     queries = [hand.query(i, i + 1, i + 1, f"fp{i}", "query", {}) for i in range(40)]
     segments = [hand.segment(i, i + 1, 0, 1, i + 1) for i in range(40)]
-    _, data = made(tmp_path, "--top", 5, queries=queries, segments=segments)
+    _, data = page_of(tmp_path, "--top", 5, queries=queries, segments=segments)
     rows = data["traces"][0]["rows"]
     assert rows["kind"].count(0) == 6
     assert "(35 others)" in rows["text"]

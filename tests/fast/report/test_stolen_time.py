@@ -138,8 +138,8 @@ def shares(readings: list[tuple[Any, ...]], *times_ms: tuple[float, float]) -> l
     if stolen is None:
         return None
     t0, t1 = np.array([[hand.at(t) for t in span] for span in times_ms], np.int64).T
-    got = stolen.shares(np.zeros(len(t0), np.uint16), t0, t1)
-    return [0.0] * len(t0) if got is None else got.tolist()
+    shares = stolen.shares(np.zeros(len(t0), np.uint16), t0, t1)
+    return [0.0] * len(t0) if shares is None else shares.tolist()
 
 
 def test_a_share_is_of_its_interval_and_a_segment_may_have_two() -> None:

@@ -47,7 +47,7 @@ def server(flavour: str = "postgres") -> Server:
     return Server(1, flavour, "17.2", Path(), "", (1, 1), (1,), (), (), never, never)
 
 
-def told(shape: int, number: int) -> bytes:
+def other_id(shape: int, number: int) -> bytes:
     text = pa.array([shape, number], pa.uint64()).buffers()[1].to_pybytes()
     assert len(text) == TOLD_ID.itemsize
     return ft.text(shape ^ number, text, dialect=TOLD)
@@ -59,9 +59,9 @@ def stream() -> bytes:
             ft.head(),
             ft.text(5, b"select a from t", dialect=POSTGRES),
             ft.text(6, b"select b from t", dialect=POSTGRES),
-            told(5, 7),
-            told(5, 2**64 - 3),
-            told(99, 1),  # of a shape that never came
+            other_id(5, 7),
+            other_id(5, 2**64 - 3),
+            other_id(99, 1),  # of a shape that never came
             ft.text(7, b"too short", dialect=TOLD),
             ft.end(ft.BEGIN_NS + ft.MS),
         ]

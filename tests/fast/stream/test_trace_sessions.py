@@ -48,7 +48,7 @@ def sessions_after(*blocks: bytes) -> Sessions:
     return sessions
 
 
-def told(*events: Event, server: str = "mysql") -> Sessions:
+def sessions_of(*events: Event, server: str = "mysql") -> Sessions:
     kind = registry.kind_of(server)
     return sessions_after(*(block(*event, server_kind=kind) for event in events))
 
@@ -77,7 +77,7 @@ def tags(sessions: Sessions, *times: int) -> list[dict[str, str]]:
 
 
 def test_a_database_holds_from_its_change_on() -> None:
-    sessions = told((OPEN, 10, LOGIN), (DATABASE, 20, b"books"))
+    sessions = sessions_of((OPEN, 10, LOGIN), (DATABASE, 20, b"books"))
     sessions.use(7, 30, "games")
     expected = ["shop", "shop", "books", "books", "games", "games"]
     assert at(sessions, 15, 19, 20, 29, 30, 99) == [("alice", name) for name in expected]
@@ -87,12 +87,12 @@ def test_a_change_that_was_refused_did_not_happen() -> None:
     """In whatever order the events come: each CPU sends its own."""
     events = [(OPEN, 10, LOGIN), (DATABASE, 20, b"books"), (DATABASE, 30, b"missing")]
     for order in permutations([*events, (KEPT, 31, b"")]):
-        assert at(told(*order), 25, 40) == [("alice", "books"), ("alice", "books")]
+        assert at(sessions_of(*order), 25, 40) == [("alice", "books"), ("alice", "books")]
 
 
 def test_a_refusal_that_has_been_settled_still_is_one() -> None:
     events = [(OPEN, 10, LOGIN), (DATABASE, 20, b"books"), (DATABASE, 30, b"missing")]
-    sessions = told(*events, (KEPT, 31, b""), (KEPT, 32, b""))
+    sessions = sessions_of(*events, (KEPT, 31, b""), (KEPT, 32, b""))
     for now_ns in (25, 30, 31, 40, 50, 31 + module.REFUSAL_NS, 40 + module.REFUSAL_NS):
         sessions.settle(now_ns)
         assert at(sessions, 60 + module.REFUSAL_NS) == [("alice", "books")]
@@ -101,7 +101,7 @@ def test_a_refusal_that_has_been_settled_still_is_one() -> None:
 
 def test_change_user_changes_user_and_database() -> None:
     command = b"bob\0" + b"\x02xy" + b"stock\0" + struct.pack("<H", 45) + b"plugin\0"
-    sessions = told((OPEN, 10, LOGIN), (USER, 20, command), (USER, 30, b"carol\0\0\0"))
+    sessions = sessions_of((OPEN, 10, LOGIN), (USER, 20, command), (USER, 30, b"carol\0\0\0"))
     assert at(sessions, 15, 25, 35) == [("alice", "shop"), ("bob", "stock"), ("carol", None)]
 
 
@@ -149,7 +149,7 @@ def test_statements_that_change_the_database(statement: bytes, database: str | N
 
 def test_an_application_may_be_called_otherwise_later() -> None:
     """Poolers do that with a connection that serves another application."""
-    sessions = told(
+    sessions = sessions_of(
         (OPEN, 10, STARTUP),
         (SETS, 20, b"set application_name = 'games'"),
         (SETS, 30, b"set search_path to a"),
@@ -166,10 +166,10 @@ def test_an_application_may_be_called_otherwise_later() -> None:
 
 def test_a_session_that_was_open_before_is_named_by_its_processs_title() -> None:
     events = [(MET, 10, b""), (USER, 10, b"bob\0games\0"), (SETS, 20, b"set application_name to b")]
-    sessions = told(*events, server="postgres")
+    sessions = sessions_of(*events, server="postgres")
     assert at(sessions, 9, 10, 30) == [(None, None), ("bob", "games"), ("bob", "games")]
     assert applications(sessions, 15, 30) == [None, "b"]
-    assert at(told((USER, 10, b"bob\0cut off"), server="postgres"), 10) == [("bob", None)]
+    assert at(sessions_of((USER, 10, b"bob\0cut off"), server="postgres"), 10) == [("bob", None)]
 
 
 # ---- tags of connections -------------------------------------------------------------------------
@@ -185,7 +185,7 @@ def test_a_connections_attributes_hold_until_another_login() -> None:
     names = b"alice\0\0shop\0mysql_native_password\0"
     login = struct.pack("<IIB23x", FLAGS | WITH_ATTRIBUTES, 1 << 24, 45) + names + attributes("1")
     change = b"bob\0\0books\0" + b"\x2d\0" + b"mysql_native_password\0"
-    sessions = told(
+    sessions = sessions_of(
         (OPEN, 10, login),
         (DATABASE, 15, b"books"),
         (USER, 20, change + attributes("2")),

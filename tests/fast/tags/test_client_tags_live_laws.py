@@ -193,7 +193,7 @@ def _source(stream: bytes, **options: Any) -> StreamSource:
     return StreamSource(blocks, ft.context(meta, client_tags=True), LiveOptions(**options))
 
 
-def _seen(stream: bytes, by: str, *where: str, interval_s: float = 0.05) -> list[Snapshot]:
+def _snapshots(stream: bytes, by: str, *where: str, interval_s: float = 0.05) -> list[Snapshot]:
     source = _source(stream, where=selection(where))
     return list(source.snapshots(Controls(interval_s, by)))
 
@@ -216,7 +216,7 @@ def _sums(result: Attribution) -> dict[tuple[tuple[str, str], ...], tuple[int, i
 def test_live_sums_are_those_of_a_recording(
     windows: list[list[Step]], by: str, interval_s: float, where: tuple[str, ...]
 ) -> None:
-    snapshots = _seen(b"".join(_live(windows)), by, *where, interval_s=interval_s)
+    snapshots = _snapshots(b"".join(_live(windows)), by, *where, interval_s=interval_s)
     assert _sums(snapshots[-1].total) == _sums(_attributed(windows, by, *where))
 
 
@@ -279,7 +279,7 @@ def test_rows_without_room_for_their_tags_count_under_no_value() -> None:
     rows = _row(0, shape=1, tags=0xA1)
     rows += _row(1, shape=1, tags=SAID_UNKNOWN, naming=SAID_UNKNOWN) + _row(2, shape=1)
     stream = ft.head(mode=Mode.LIVE) + b"".join(_texts()) + rows + ft.end(BEGIN_NS + 4 * WINDOW_NS)
-    calls = {row.keys["tag:k"]: row.calls for row in _seen(stream, "tag:k")[-1].total.rows}
+    calls = {row.keys["tag:k"]: row.calls for row in _snapshots(stream, "tag:k")[-1].total.rows}
     assert calls == {"said": 1, NOT_BY_TAG: 1, "(none)": 1}
 
 
@@ -292,7 +292,7 @@ def test_a_bounded_number_of_values_have_groups(monkeypatch: Any) -> None:
         stream.append(ft.text(0xB00 + window, new, dialect=registry.dialect("tags")))
         stream.append(_row(window, shape=1, tags=0xA1 if window % 2 == 0 else 0xB00 + window))
     stream.append(ft.end(BEGIN_NS + 101 * WINDOW_NS))
-    total = _seen(b"".join(stream), "tag:k", interval_s=10)[-1].total
+    total = _snapshots(b"".join(stream), "tag:k", interval_s=10)[-1].total
     calls = {row.keys["tag:k"]: row.calls for row in total.rows}
     assert calls.pop("said") == 50
     assert calls.pop("other") == 50 - 9

@@ -177,8 +177,8 @@ def test_batches_of_snapshots_are_safe(trace: Trace) -> None:
 def test_a_replay_offers_keys_that_a_title_can_show(trace: Trace) -> None:
     groups = ReplaySource(trace, speed=0).groups
     assert groups[-4:] == ("tag:endpoint", "tag:[bold]k[/bold]", "tag:b", "tag:c")
-    asked = ReplaySource(trace, by=("tag:c",), speed=0)
-    assert asked.groups[0] == "tag:c" and asked.groups.count("tag:c") == 1
+    source = ReplaySource(trace, by=("tag:c",), speed=0)
+    assert source.groups[0] == "tag:c" and source.groups.count("tag:c") == 1
     for group in groups:
         controls = Controls(3600.0, group)
         last = list(ReplaySource(trace, speed=0).snapshots(controls))[-1]

@@ -179,7 +179,7 @@ def answering(
     return names, watched
 
 
-def asked(names: NamingProcess, number: int) -> str:
+def name_once_known(names: NamingProcess, number: int) -> str:
     while True:
         with suppress(NotYetNamed):
             return names.name(MODULE, number)
@@ -187,10 +187,10 @@ def asked(names: NamingProcess, number: int) -> str:
 
 def test_the_live_view_names_code_as_it_is_sampled(monkeypatch: pytest.MonkeyPatch) -> None:
     names, watched = answering([b"a.b", b"", b"x\x1b[31m", b"y" * 300], monkeypatch)
-    assert [asked(names, number) for number in (1, 2)] == ["a.b", JIT_CODE]
-    assert asked(names, 3).isprintable()
-    assert asked(names, 4) == "y" * 200
-    assert asked(names, 1) == "a.b", "it is not asked for twice"
+    assert [name_once_known(names, number) for number in (1, 2)] == ["a.b", JIT_CODE]
+    assert name_once_known(names, 3).isprintable()
+    assert name_once_known(names, 4) == "y" * 200
+    assert name_once_known(names, 1) == "a.b", "it is not asked for twice"
     watched._connection.close()
     assert not names.missing
 
@@ -200,7 +200,7 @@ def test_code_has_no_names_where_its_process_hangs(monkeypatch: pytest.MonkeyPat
     names, watched = answering([None], monkeypatch)
     with pytest.raises(NotYetNamed):
         names.name(MODULE, 1)
-    assert asked(names, 1) == asked(names, 2) == JIT_CODE
+    assert name_once_known(names, 1) == name_once_known(names, 2) == JIT_CODE
     assert "compiled Java code has no names" in str(names.missing)
     watched._connection.close()
 
@@ -210,13 +210,13 @@ def test_an_answer_that_comes_late_is_not_anothers_name(monkeypatch: pytest.Monk
     names, watched = answering([b"a.first", b"a.second"], monkeypatch)
     with suppress(NotYetNamed):
         names.name(MODULE, 1)
-    assert asked(names, 2) == "a.second"
+    assert name_once_known(names, 2) == "a.second"
     watched._connection.close()
 
 
 def test_frames_are_named_by_the_trace_which_may_be_anybodys(tmp_path: Path) -> None:
     code = [(2, 7, "a.B.c"), (2, 8, "\x1b[31m"), (2, 9, "z" * 999), (3, 7, "other")]
-    rows = [dict(zip(("module", "offset", "name"), one, strict=True)) for one in code]
+    rows = [dict(zip(("module", "offset", "name"), row, strict=True)) for row in code]
     modules = Module(1, "/usr/sbin/serverd"), Module(2, JIT_CODE)
     trace = Trace(hand.write(tmp_path / "t", code=rows, meta={"modules": modules}))
     name = trace_frame_names(trace, None)

@@ -83,7 +83,7 @@ def followed(
     stack: Stack, content: bytes | None = None, *, mutations: int = 0, seed: int = 0
 ) -> list[int]:
     """Where the code of each frame begins, the outermost first."""
-    found = follow(
+    unwound = follow(
         stack.sample(),
         SPACE,
         [ModuleFile(JIT_CODE, "")],
@@ -91,8 +91,8 @@ def followed(
         mutations=mutations,
         seed=seed,
     )
-    assert not found.whole
-    return [int(name.rpartition("+")[2], 16) for name in found.names]
+    assert not unwound.whole
+    return [int(name.rpartition("+")[2], 16) for name in unwound.names]
 
 
 def three() -> Stack:
@@ -123,7 +123,7 @@ def test_a_frame_that_is_not_complete_has_no_callers(pc: int) -> None:
 
 def test_a_frame_of_another_size_has_no_callers() -> None:
     """Another method is at the place where the frame's method was when tracing began."""
-    changed = [(*one[:2], one[2] + (one[0] == MIDDLE), *one[3:]) for one in CODE]
+    changed = [(*row[:2], row[2] + (row[0] == MIDDLE), *row[3:]) for row in CODE]
     assert followed(three(), lists(changed)) == [MIDDLE, INNER]
 
 

@@ -179,4 +179,4 @@ def libraries_of(top: Path, *directories: str) -> list[str]:
         tables, modules = process.tables(directories)
     count = HEAD.unpack_from(tables)[2]
     listed: list[ModuleFile] = modules[len(modules) - count :] if count else []
-    return [one.path for one in listed]
+    return [module.path for module in listed]

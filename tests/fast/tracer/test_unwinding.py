@@ -161,10 +161,10 @@ def test_a_scan_is_found_by_where_its_rows_go() -> None:
     """Its function is not on the stack, and the one that finds the rows keeps no address of it."""
     with waiting(built() / "unwound", "0", "nodes") as process:
         nodes, shared = _plan(process)
-        nodes = [replace(one, row_slot=one.address + 24) for one in nodes]
+        nodes = [replace(node, row_slot=node.address + 24) for node in nodes]
         sample = process.sample(nodes, [0, *shared[1:]])
-        found = follow(sample, *process.tables()).names
-    executed = found[found.index("main") + 1 :]
+        names = follow(sample, *process.tables()).names
+    executed = names[names.index("main") + 1 :]
     assert executed == ["92 #0", "join", "92 #1", "join", "scan_rows", "72 #2", "next_row", "here"]
 
 

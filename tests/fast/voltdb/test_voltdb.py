@@ -203,8 +203,8 @@ def read(
 ) -> bytes | None:
     """The text as the probe reads it, None if the probe does not trust what it read."""
     out = ctypes.create_string_buffer(SLOT)
-    got = _library().hotspot_host(jvm, text, len(text), int(in_list), reads, moved, garbage, out)
-    return None if got < 0 else out.raw[:got]
+    length = _library().hotspot_host(jvm, text, len(text), int(in_list), reads, moved, garbage, out)
+    return None if length < 0 else out.raw[:length]
 
 
 LAYOUTS = st.one_of(
@@ -278,7 +278,7 @@ def running(server: Server, proc: Path, library: Path | None = None) -> Server:
     return replace(server, resolution=resolve(process, server.flavour, server.version))
 
 
-def found(fake: FakeProc) -> list[Server]:
+def voltdb_servers(fake: FakeProc) -> list[Server]:
     return [s for s in find_servers(fake.tree, Path("/")) if s.flavour == "voltdb"]
 
 
@@ -294,8 +294,8 @@ def test_a_jvm_with_its_main_class(tmp_path: Path, java: Path) -> None:
     fake.add(103, str(toy_server(tmp_path / "python3", [])), arguments=["org.voltdb.VoltDB"])
     starting = fake.add(104, str(java), arguments=["org.voltdb.VoltDB"])
     (starting / "maps").write_text(MAPS_LINE.format("libvoltdb-x.so"))
-    assert [(s.tgids, s.version) for s in found(fake)] == [((100,), "10.0"), ((104,), "")]
-    assert [s.restart.how for s in found(fake)] == ["arguments", "arguments"]
+    assert [(s.tgids, s.version) for s in voltdb_servers(fake)] == [((100,), "10.0"), ((104,), "")]
+    assert [s.restart.how for s in voltdb_servers(fake)] == ["arguments", "arguments"]
 
 
 @pytest.mark.parametrize(

@@ -209,7 +209,7 @@ class Hours(io.RawIOBase):
     """The blocks of simulated hours, as a stream that is generated while it is read."""
 
     def __init__(self, windows: int) -> None:
-        self._pieces, self._left = self._made(windows), b""
+        self._pieces, self._left = self._stream(windows), b""
 
     def read(self, size: int = -1, /) -> bytes:
         while len(self._left) < size and (piece := next(self._pieces, b"")):
@@ -218,7 +218,7 @@ class Hours(io.RawIOBase):
         return content
 
     @staticmethod
-    def _made(windows: int) -> Iterator[bytes]:
+    def _stream(windows: int) -> Iterator[bytes]:
         yield ft.head(4, grade=Grade.MEASURED) + ft.task(ft.BEGIN_NS, 7, TaskEvent.ALIVE, b"db")
         for shape in range(1, SHAPES + 1):
             yield ft.text(shape, b"SELECT %d" % shape)

@@ -169,14 +169,14 @@ def test_the_inputs_of_a_hash_join_take_what_analyze_times(
         plan = json.loads(cursor.fetchall()[0][0])
     plan = plan.get("query_plan", plan)
     (join,) = plan["inputs"]
-    ms = {one.get("heading"): one["actual_last_row_ms"] for one in join["inputs"]}
+    ms = {child.get("heading"): child["actual_last_row_ms"] for child in join["inputs"]}
     assert set(ms) == {None, "Hash"}, plan
-    found = shares(row)
-    above = next(path for path in found if path.endswith("Hash join"))
-    probe, build = found[f"{above} > Table scan"], found[f"{above} > Hash > Table scan"]
-    assert min(probe, build) > 0.03, found
+    node_shares = shares(row)
+    above = next(path for path in node_shares if path.endswith("Hash join"))
+    probe, build = node_shares[f"{above} > Table scan"], node_shares[f"{above} > Hash > Table scan"]
+    assert min(probe, build) > 0.03, node_shares
     # Of both scans: the clock of ANALYZE makes what calls them dearer, by up to a third.
-    assert abs(build / (probe + build) - ms["Hash"] / sum(ms.values())) < FAR, (found, ms)
+    assert abs(build / (probe + build) - ms["Hash"] / sum(ms.values())) < FAR, (node_shares, ms)
 
 
 def test_a_scripts_commands_are_nodes_below_it(redis: DatabaseServer, tmp_path: Path) -> None:

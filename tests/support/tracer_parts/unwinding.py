@@ -190,8 +190,8 @@ def follow(
     `mutations`: of `compiled` if there is any, else of the tables.
     """
     with tempfile.TemporaryDirectory() as directory:
-        told = b"".join(_PLACE.pack(*astuple(one)) for one in places)
-        files = {"tables": tables, "sample": sample, "mapped": told}
+        mapped_later = b"".join(_PLACE.pack(*astuple(place)) for place in places)
+        files = {"tables": tables, "sample": sample, "mapped": mapped_later}
         files |= {} if compiled is None else {"compiled": compiled}
         paths = [Path(directory) / name for name in files]
         for path, content in zip(paths, files.values(), strict=True):

@@ -15,7 +15,7 @@ from typing import Any
 import psutil
 
 from qjoule.root_part import client
-from qjoule.root_part.host import reach_by
+from qjoule.root_part.jvms import reach_by
 from qjoule.root_part.protocol import Kind, ask
 from qjoule.servers.cassandra.agent import put_agent
 from qjoule.servers.jvm.process import ReachedJvm

@@ -54,9 +54,9 @@ def host_id_of(store: Path, root: Path = ROOT) -> str:
     stored = read_text(store / _FILE)
     if re.fullmatch(rf"[0-9a-f]{{{_DIGITS}}}", stored):
         return stored
-    made = os.urandom(_DIGITS // 2).hex()
-    write_whole(store / _FILE, made.encode(), durable=True, mode=MODE)
-    return made
+    host_id = os.urandom(_DIGITS // 2).hex()
+    write_whole(store / _FILE, host_id.encode(), durable=True, mode=MODE)
+    return host_id
 
 
 def let_group_read(root: Path) -> None:

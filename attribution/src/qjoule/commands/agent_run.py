@@ -111,18 +111,6 @@ def run(
     return START_AGAIN if service.starts_again else 0
 
 
-def _flight_recorder(config: Config, directory: Path | None, level: int) -> FlightRecorder | None:
-    """Returns the flight recorder beside the agent, if there is one. Raises `QjouleError`.
-
-    It records every query, so it is the first thing that a level leaves out.
-    """
-    if directory is None or level:
-        return None
-    return FlightRecorder(
-        create_directory(directory), root_part().flight_recorder, config.recordings.kept, say
-    )
-
-
 def _trace_servers(
     service: Service, listeners: Listeners, recordings: Path | None, pids: Collection[int]
 ) -> None:
@@ -138,7 +126,9 @@ def _trace_servers(
         chosen=bool(pids),
         level=level,
     )
-    service.recorder = _flight_recorder(config, recordings, level)
+    if recordings is not None and not level:  # it records every query: the first to be left out
+        most, directory = config.recordings.kept, create_directory(recordings)
+        service.recorder = FlightRecorder(directory, root_part().flight_recorder, most, say)
     # From level 1 on, the kernel side does not read tags.
     tag = "" if level else config.tracing.tag
     summed = () if level else config.tags
@@ -254,9 +244,8 @@ def _trace(service: Service, targets: Targets, running: Tracing, naming: Naming)
     config = service.config
     servers: list[Server] = list(running.meta.servers)
     running.watch.learnt.append(servers.append)
-    for line in (*running.no_stacks, running.unheard):
-        if line:
-            say(line)
+    for line in filter(None, (*running.no_stacks, running.unheard)):
+        say(line)
     by_tag = () if service.tags is None else (TAG + service.tags.key,)
     also = (*by_tag, *(() if service.level else map(per_tag, config.tags)))
     context = StreamContext(
@@ -276,19 +265,12 @@ def _trace(service: Service, targets: Targets, running: Tracing, naming: Naming)
         stacks=naming.options(running.no_stacks, WholeMinutes),
         throttling=RecentCounts(),
     )
-    source = StreamSource(
-        TickingStream(running.stream, service.tick),
-        context,
-        options,
-        stop=running.tracer.stop,
-        failure=running.tracer.last_words,
-    )
-    interval_s = config.tracing.interval_s
-    controls = Controls(interval_s, PER_SERVER, totals=False, also=also)
-    names = targets.names or "no server"
-    continued = "; counters go on" if service.handed.continued else ""
-    say(f"tracing {names}{continued}")
-    service.manager.ready(f"tracing {names}")
+    stream, tracer = TickingStream(running.stream, service.tick), running.tracer
+    source = StreamSource(stream, context, options, stop=tracer.stop, failure=tracer.last_words)
+    controls = Controls(config.tracing.interval_s, PER_SERVER, totals=False, also=also)
+    status = f"tracing {targets.names or 'no server'}"
+    say(f"{status}; counters go on" if service.handed.continued else status)
+    service.manager.ready(status)
     for snapshot in source.snapshots(controls):
         service.take(snapshot, servers)
 

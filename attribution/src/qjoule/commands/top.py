@@ -4,10 +4,8 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import click
@@ -15,17 +13,15 @@ import click
 from qjoule.commands import options
 from qjoule.commands.conversion import readable
 from qjoule.commands.option_groups import ResultOptions, as_dataclass, is_given
+from qjoule.commands.top_output import Printing, print_snapshots, send, show, without_stacks
 from qjoule.commands.via import ViaCommand, remote_arguments
 from qjoule.engine.keys import TAG, Selection, check_keys, selection
 from qjoule.engine.live_groups import GROUPS
-from qjoule.errors import QjouleError, UsageError
-from qjoule.interrupts import terminable
+from qjoule.errors import UsageError
 from qjoule.live.options import LimitedValues
 from qjoule.machine.active_calibration import for_trace
 from qjoule.remote.via import RemoteSource, other_end
-from qjoule.remote.wire import Streams, encode
-from qjoule.reporters.live_export import csv_lines, export, first, json_lines
-from qjoule.reporters.table import render
+from qjoule.remote.wire import Streams
 from qjoule.session.options import TracingOptions
 from qjoule.snapshots import Controls, SnapshotSource
 
@@ -34,17 +30,6 @@ _LIVE = (
     *("energy", "pids", "generic", "agent", "client_tags", "credentials", "attach_mode"),
     *("pin_map", "stacks_hz"),
 )
-
-
-@dataclass(frozen=True)
-class _Printing:
-    """Output options for `batch`. `snapshots`: stop after so many."""
-
-    batch: bool
-    snapshots: int | None
-    as_json: bool
-    as_csv: bool
-    limit: int  #: rows of queries in a table
 
 
 @click.command(
@@ -145,12 +130,12 @@ Examples:
 @options.attach
 @options.via
 @options.streamed
-@as_dataclass(_Printing, "printing")
+@as_dataclass(Printing, "printing")
 @as_dataclass(ResultOptions, "result_options")
 @as_dataclass(TracingOptions, "tracing_options")
 def command(
     *,
-    printing: _Printing,
+    printing: Printing,
     delay: float,
     replay: Path | None,
     speed: float | None,
@@ -216,11 +201,11 @@ def command(
         )
         try:
             if streams is not None:
-                _send(limited, controls, streams)
+                send(limited, controls, streams)
             elif printing.batch:
-                _print(limited, controls, printing)
+                print_snapshots(limited, controls, printing)
             else:
-                _show(limited, controls, _no_stacks(via, replay, stacks_hz))
+                show(limited, controls, without_stacks(via, replay, stacks_hz))
         finally:
             controls.stop()
             source.close()
@@ -233,7 +218,7 @@ def _remote_source(via: str, group: str, *, shows: bool) -> Iterator[SnapshotSou
         yield RemoteSource(end, group)
 
 
-def _check(printing: _Printing, *, prints: bool) -> None:
+def _check(printing: Printing, *, prints: bool) -> None:
     if printing.as_json and printing.as_csv:
         raise UsageError("give --json or --csv, not both")
     if not prints and (printing.as_json or printing.as_csv or printing.snapshots):
@@ -258,59 +243,3 @@ def _check_live(keys: Sequence[str], where: Selection, *, client_tags: bool) -> 
                 "the live view selects by server and, with --client-tags or --by tag:KEY, by "
                 f"tag:KEY: for --where {key}, record a trace and use --replay"
             )
-
-
-def _send(source: SnapshotSource, controls: Controls, streams: Streams) -> None:
-    """Sends snapshots to the other end of `--via`, until there are no more or it stops."""
-
-    def stop() -> None:
-        controls.stop()
-        source.close()
-
-    streams.start(stop)
-    with contextlib.suppress(KeyboardInterrupt), terminable(controls.interrupted):
-        for snapshot in first(source, controls, None):
-            streams.line(encode(snapshot, source.name))
-
-
-def _print(source: SnapshotSource, controls: Controls, printing: _Printing) -> None:
-    """Prints snapshots, each flushed, until the last one or a signal."""
-    if printing.as_json:
-        texts = json_lines(source, controls, printing.snapshots)
-    elif printing.as_csv:
-        texts = csv_lines(source, controls, printing.snapshots)
-    else:
-        color = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
-        texts = (
-            render(snapshot.interval, color=color, limit=printing.limit) + "\n"
-            for snapshot in first(source, controls, printing.snapshots)
-        )
-    with contextlib.suppress(KeyboardInterrupt), terminable(controls.interrupted):
-        for text in texts:
-            sys.stdout.write(text)
-            sys.stdout.flush()
-
-
-def _no_stacks(via: str | None, replay: Path | None, stacks_hz: int) -> str:
-    """Returns the message of the key f if there are no stacks."""
-    if replay is not None:
-        return "functions of a recording: qjoule flame"
-    if via is not None:
-        return "functions are not sent by --via: start top --stacks there"
-    return "" if stacks_hz else "functions are not sampled: start top with --stacks"
-
-
-def _show(source: SnapshotSource, controls: Controls, no_stacks: str) -> None:
-    """Shows the full-screen view until the user leaves it. Raises the source's error, if any."""
-    from qjoule.reporters.live_view import LiveView  # noqa: PLC0415 (textual takes its time)
-
-    for name in ("COLUMNS", "LINES"):
-        # Some shells and readline export these; with them the size would never change.
-        os.environ.pop(name, None)
-    color = not os.environ.get("NO_COLOR")
-    view = LiveView(source, controls, export, color=color, no_stacks=no_stacks)
-    view.run()
-    if view.failure is not None:
-        if isinstance(view.failure, QjouleError):
-            raise view.failure
-        raise QjouleError(f"the view's source failed: {view.failure!r}") from view.failure

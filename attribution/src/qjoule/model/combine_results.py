@@ -233,7 +233,7 @@ def _served_ns(result: Attribution) -> int:
 def _servers(results: Sequence[Attribution]) -> tuple[ServerCoverage, ...]:
     sums: dict[str, list[int]] = {}
     for server in (server for coverage_sums in results for server in coverage_sums.servers):
-        one = sums.setdefault(server.server, [0, 0, 0])
+        sums_of_server = sums.setdefault(server.server, [0, 0, 0])
         for column, ns in enumerate((server.cpu_ns, server.queries_ns, server.roles_ns)):
-            one[column] += ns
+            sums_of_server[column] += ns
     return tuple(ServerCoverage(name, *sums[name]) for name in sorted(sums))

@@ -85,20 +85,12 @@ def server_of(flavour: str) -> Server:
 
 
 def kind_of(name: str) -> int:
-    """Returns the number that a server has in traces; 0 for "none".
-
-    Raises:
-        KeyError: no server has this name.
-    """
+    """Returns the number that a server has in traces; 0 for "none". Raises KeyError."""
     return 0 if name == "none" else servers()[name].kind
 
 
 def name_of(kind: int) -> str:
-    """Returns the server with this number; "none" for 0.
-
-    Raises:
-        KeyError: no server has this number.
-    """
+    """Returns the server with this number; "none" for 0. Raises KeyError."""
     if kind == 0:
         return "none"
     for server in servers().values():
@@ -113,29 +105,17 @@ def dialect(name: str) -> int:
 
 
 def roles(name: str) -> tuple[str, ...]:
-    """Returns the probe roles of a server.
-
-    Raises:
-        KeyError: no server has this name.
-    """
+    """Returns the probe roles of a server. Raises KeyError for an unknown name."""
     return servers()[name].roles
 
 
 def attach_modes(name: str) -> tuple[str, ...]:
-    """Returns the attach modes that a plan may contain for a server.
-
-    Raises:
-        KeyError: no server has this name.
-    """
+    """Returns the attach modes that a plan may contain for a server. Raises KeyError."""
     return servers()[name].attach_modes
 
 
 def load(path: Path = TABLE) -> tuple[Server, ...]:
-    """Reads and checks the servers of a table, in its order.
-
-    Raises:
-        RegistryError: the table is invalid.
-    """
+    """Reads and checks the servers of a table, in its order. Raises RegistryError."""
     try:
         tables = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:

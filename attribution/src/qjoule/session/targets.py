@@ -12,7 +12,8 @@ from qjoule.contract import AttachMode
 from qjoule.errors import QjouleError
 from qjoule.machine.kernel import read_kernel_facts
 from qjoule.root_part.client import root_part
-from qjoule.root_part.host import reach_by, this_host
+from qjoule.root_part.host import this_host
+from qjoule.root_part.jvms import reach_by
 from qjoule.servers.attach_plan import AttachPlan
 from qjoule.servers.choice import KernelFacts, with_hidden
 from qjoule.servers.decoding import OtherIds

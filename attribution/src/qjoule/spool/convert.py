@@ -134,9 +134,9 @@ def _run(trace: Path, folder: Path, share: Share, pipe: int) -> None:
             if done - reported >= _STEP_BYTES:
                 reported = done
                 _send(pipe, done=done, total=total)
-        made = tables.finish()
-        values = {"tagged": made.tagged, "damaged": made.damaged, "whole": made.whole}
-        _send(pipe, meta=made.meta.to_json(), **values)
+        shares = tables.finish()
+        values = {"tagged": shares.tagged, "damaged": shares.damaged, "whole": shares.whole}
+        _send(pipe, meta=shares.meta.to_json(), **values)
     except QjouleError as error:
         _send(pipe, error=as_given(str(error)))
     except OSError as error:

@@ -16,12 +16,12 @@ from qjoule.api import QjouleError, UsageError
 from qjoule.api.command import say
 from qjoule.api.comparison import Gate, Report, comparison, exit_code, judge, parse_gates
 from qjoule.api.screen import writers
-from qjoule_fleet.asked import Question, select
 from qjoule_fleet.catalog import Catalog
 from qjoule_fleet.commands import fleet_options
 from qjoule_fleet.commands.fleet_options import FleetRequest
 from qjoule_fleet.outliers import Class, compare, outliers, unmatched
 from qjoule_fleet.questions import By
+from qjoule_fleet.reader import Question, select
 from qjoule_fleet.times import Range, duration_s, iso, moment
 from qjoule_fleet.top import Read, Row, read, rows_of
 

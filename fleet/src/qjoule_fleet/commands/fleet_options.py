@@ -13,9 +13,9 @@ import click
 
 from qjoule.api import QjouleError, UsageError
 from qjoule.api.command import leave_pandas_out, say
-from qjoule_fleet.asked import Engine, InProcess, Reader
 from qjoule_fleet.catalog import Catalog
 from qjoule_fleet.files import Refused, dataset
+from qjoule_fleet.reader import Engine, InProcess, Reader
 from qjoule_fleet.relations import Limits
 from qjoule_fleet.times import Range, Zone, iso, time_range
 

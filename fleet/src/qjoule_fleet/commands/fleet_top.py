@@ -12,8 +12,8 @@ import click
 
 from qjoule.api.command import options, write_text
 from qjoule_fleet import questions
-from qjoule_fleet.asked import Question
 from qjoule_fleet.commands import fleet_options
+from qjoule_fleet.reader import Question
 from qjoule_fleet.top import Top, top
 
 

@@ -24,11 +24,11 @@ _MIN_WIDTH, _FALLBACK = 80, 140
 _LONGEST = 200
 
 
-def to_json(result: Outliers, asked: Range, read: Read) -> str:
+def to_json(result: Outliers, time_range: Range, read: Read) -> str:
     document = {
         "schema": SCHEMA,
-        "from": iso(asked.begin_s),
-        "to": iso(asked.end_s),
+        "from": iso(time_range.begin_s),
+        "to": iso(time_range.end_s),
         "method": METHOD,
         "false_share": FALSE_SHARE,
         "tested": result.tested,
@@ -59,10 +59,12 @@ def _row(outlier: Outlier) -> dict[str, Any]:
     }
 
 
-def render(result: Outliers, asked: Range, *, width: int | None = None, color: bool = False) -> str:
+def render(
+    result: Outliers, time_range: Range, *, width: int | None = None, color: bool = False
+) -> str:
     """Returns the table as text that ends with a line feed. `width`: cells, else the terminal's."""
     page = Page(page_width(width, _MIN_WIDTH, _FALLBACK), color)
-    page.print(Text(f"time  {asked}", style=Style(dim=True)))
+    page.print(Text(f"time  {time_range}", style=Style(dim=True)))
     page.print()
     table = ruled_table()
     table.add_column("shape", overflow="ellipsis", no_wrap=True, min_width=16)

@@ -51,13 +51,13 @@ class Extract:
     notes: tuple[str, ...] = ()
 
 
-def extract(trace: Trace, name: str, asked: AttributionRequest, tag: str) -> Extract:
-    """Attributes a trace by request and server, ignoring `asked.by`. `tag`: identifies a
+def extract(trace: Trace, name: str, request: AttributionRequest, tag: str) -> Extract:
+    """Attributes a trace by request and server, ignoring `request.by`. `tag`: identifies a
     request."""
     host = trace.meta.host or f"(host of {name})"
     by = (f"tag:{tag}", "server")
     recording = recorded.read(trace)
-    terms = AttributionContext(recording, replace(asked, by=by))
+    terms = AttributionContext(recording, replace(request, by=by))
     ledger = terms.run()
     summary = recorded.summary(trace, recording)
     ledger.grow(len(terms.labels))
@@ -80,7 +80,7 @@ def extract(trace: Trace, name: str, asked: AttributionRequest, tag: str) -> Ext
         "host": [host] * len(some),
         "server": [terms.labels[g].server for g in some.tolist()],
         "grade": [grade] * len(some),
-        "policy": [asked.idle] * len(some),
+        "policy": [request.idle] * len(some),
         "energy_nj": energy_nj[some],
         "cpu_ns": ledger.cpu_ns[some],
         "calls": np.asarray(calls)[some].astype(np.int64),

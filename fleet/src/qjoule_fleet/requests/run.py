@@ -86,7 +86,7 @@ class Source:
 
     name: str
     trace: Trace
-    asked: AttributionRequest
+    request: AttributionRequest
 
 
 @dataclass(frozen=True)
@@ -162,7 +162,7 @@ def answer(
     with new_spill([source.trace.rows("queries") for source in sources]) as spill:
         sums = []
         for source in sources:
-            extracted = extract(Trace(source.trace.path), source.name, source.asked, wanted.tag)
+            extracted = extract(Trace(source.trace.path), source.name, source.request, wanted.tag)
             spill.add("costs", extracted.costs)
             spill.add("calls", extracted.calls)
             sums.append(_sum_of(extracted, wanted.tag))

@@ -16,7 +16,7 @@ from qjoule_studies.statistics.design import BY
 from qjoule_studies.statistics.pairwise import ALPHA, Pairs
 from qjoule_studies.statistics.regression import Interval, Line
 from qjoule_studies.statistics.sample import MEASURED_BY, Sample
-from qjoule_studies.statistics.study import RANKS, WELCH, Findings, Mean, Response, Study
+from qjoule_studies.statistics.study import RANKS, WELCH, Findings, Response, Study
 
 _MIN_WIDTH = 60
 _FALLBACK = 80
@@ -87,21 +87,17 @@ def _means(page: _Sheet, response: Response) -> None:
     _name_column(table, BY.join(names) or "all runs")
     for heading in ("runs", "mean", "95 % interval", "sd", ""):
         table.add_column(heading, justify="right" if heading else "left", overflow="fold")
-    texts = (
-        [group.letters for group in response.tests.combinations.groups] if response.tests else []
-    )
+    tests = response.tests
+    letters = [group.letters for group in tests.combinations.groups] if tests else []
     for number, mean in enumerate(response.means[:_MOST_ROWS]):
-        table.add_row(*_mean(mean), texts[number] if texts else "")
+        name = fmt.one_line(BY.join(mean.levels)) or fmt.UNKNOWN
+        figures = _number(mean.mean), _range(mean.low, mean.high), _number(mean.sd)
+        table.add_row(name, str(mean.runs), *figures, letters[number] if letters else "")
     page.print(table)
     _more(page, len(response.means))
-    if any(texts):
+    if any(letters):
         page.print(Text("A letter in common: not shown to differ.", style="dim"))
     page.print()
-
-
-def _mean(mean: Mean) -> tuple[str, str, str, str, str]:
-    name = fmt.one_line(BY.join(mean.levels)) or fmt.UNKNOWN
-    return name, str(mean.runs), _number(mean.mean), _range(mean.low, mean.high), _number(mean.sd)
 
 
 def _tests(page: _Sheet, tests: Findings) -> None:
@@ -167,8 +163,7 @@ def _other_tests(page: _Sheet, tests: Findings) -> None:
         df, name = f"{own.df}; {own.df_error:.1f}", fmt.one_line(own.name)
         table.add_row(WELCH, name, _number(own.f), df, _p(own.p), _p(own.p_holm))
     for row in tests.ranks.effects:
-        df = f"{row.df}; {tests.ranks.df_error}"
-        name = fmt.one_line(row.name)
+        df, name = f"{row.df}; {tests.ranks.df_error}", fmt.one_line(row.name)
         table.add_row(RANKS, name, _number(row.f), df, _p(row.p), _p(row.p_holm))
     page.print(table)
     page.print()

@@ -26,8 +26,7 @@ HEAD = struct.Struct("<IIQ")
 
 
 class Opcode(IntEnum):
-    """Opcodes of requests. 2001 to 2007 are of clients before 3.6; since 5.1 servers know only
-    2004."""
+    """Of requests. 2001 to 2007: clients before 3.6; since 5.1 servers know only 2004."""
 
     UPDATE = 2001
     INSERT = 2002
@@ -78,9 +77,8 @@ VALUE = Value()
 
 @dataclass
 class Message:
-    """A message.
+    """`compressor`: of OP_COMPRESSED. `namespace`: of OP_QUERY. `sections`: of OP_MSG, by name.
 
-    `compressor`: of OP_COMPRESSED. `namespace`: of OP_QUERY. `sections`: of OP_MSG, by name.
     `origin`: of a getMore, the text of the command that opened its cursor, if known.
     """
 
@@ -105,12 +103,7 @@ def fnv(name: bytes) -> int:
 KEPT_KEYS = (b"$db", b"collection", b"key", b"ns")
 #: Keys of a command whose documents are values, or private.
 VALUE_KEYS = (
-    b"documents",
-    b"document",
-    b"comment",
-    b"lsid",
-    b"$clusterTime",
-    b"client",
+    *(b"documents", b"document", b"comment", b"lsid", b"$clusterTime", b"client"),
     b"speculativeAuthenticate",
 )
 _KEPT = frozenset(map(fnv, KEPT_KEYS))
@@ -187,14 +180,10 @@ class _Reader:
             raise _EndOfMessage(State.BAD if len(self._data) == self._length else State.CUT)
 
     def byte(self) -> int:
-        self._need(1)
-        self._at += 1
-        return self._data[self._at - 1]
+        return self.text(1)[0]
 
     def number(self) -> int:
-        self._need(4)
-        self._at += 4
-        return int.from_bytes(self._data[self._at - 4 : self._at], "little")
+        return int.from_bytes(self.text(4), "little")
 
     def cstring(self) -> bytes:
         end = self._data.find(b"\0", self._at)

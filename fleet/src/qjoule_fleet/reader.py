@@ -115,12 +115,12 @@ class Engine(Protocol):
         """Returns the limits of one worker."""
 
 
-def select(catalog: Catalog, asked: Range, by: By) -> Parts:
+def select(catalog: Catalog, time_range: Range, by: By) -> Parts:
     """Returns the parts that a question needs."""
-    sums = catalog.sums(asked)
+    sums = catalog.sums(time_range)
     if by.release and (changed := _changes(catalog.files, sums)):
-        sums = catalog.sums(asked, by_minute=changed)
-    return Parts(sums, catalog.tags(asked) if by.tag else None)
+        sums = catalog.sums(time_range, by_minute=changed)
+    return Parts(sums, catalog.tags(time_range) if by.tag else None)
 
 
 def _changes(files: Files, selection: Selection) -> set[tuple[str, int]]:

@@ -11,10 +11,10 @@ import pytest
 
 import fleet_dataset
 from qjoule.agent.rollup_layout import HOUR_S
-from qjoule_fleet.asked import Engine, InProcess, Question, Reader
 from qjoule_fleet.catalog import Catalog, Selection
 from qjoule_fleet.files import dataset
 from qjoule_fleet.questions import parse_by
+from qjoule_fleet.reader import Engine, InProcess, Question, Reader
 from qjoule_fleet.relations import Limits
 from qjoule_fleet.times import Range
 from qjoule_fleet.top import Top, top
@@ -30,7 +30,7 @@ def selected(root: Path, within: Range | None = None) -> Selection:
     return Catalog(dataset(str(root))).sums(within or hours())
 
 
-def asked(
+def top_of(
     root: Path | str,
     by: str = "host",
     within: Range | None = None,
