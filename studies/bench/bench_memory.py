@@ -175,7 +175,7 @@ def ordinary(seed: int, minutes: float) -> Prepared:
 
 
 def changed_plan(seed: int, minutes: float) -> Prepared:
-    """As above, but one statement's power is another a day later."""
+    """The same, but one statement draws another power a day later."""
     history, cells, day = ordinary(seed, minutes)
     name = history.statements[seed % 6]
     factor = ((name, 1.3 if seed % 2 else 0.75),)
@@ -183,7 +183,7 @@ def changed_plan(seed: int, minutes: float) -> Prepared:
 
 
 def changed_hardware(seed: int, minutes: float) -> Prepared:
-    """As above, but the machine's power at rest and of its clock is another a day later."""
+    """The same, but a day later the machine draws another power at rest and by its clock."""
     history, cells, day = ordinary(seed, minutes)
     machine = history.machine
     now = replace(machine, idle_w=1.15 * machine.idle_w, cycle_nj=0.85 * machine.cycle_nj)
@@ -199,7 +199,7 @@ SCENES: dict[str, Callable[[int, float], Prepared]] = {
 
 
 def results(scene: str, seeds: int, minutes: float) -> Iterator[tuple[Score, Score]]:
-    """Of each seed: without and with the memory."""
+    """Results of each seed, without and with the memory."""
     for seed in range(seeds):
         history, cells, day = SCENES[scene](seed, minutes)
         run = history.run(day)

@@ -66,6 +66,6 @@ def contents(root: Path) -> dict[str, bytes]:
 
 
 def closed_contents(store: Path, hours: int = 3) -> dict[str, bytes]:
-    """What a destination must have of `make_store`'s store, besides manifests."""
+    """The files of `make_store`'s store that a destination must have, besides manifests."""
     last = f"hour-{(11 + hours) % 24:02}-"
     return {path: data for path, data in contents(store).items() if last not in path}

@@ -139,7 +139,7 @@ def evidence_of(case: Simulated) -> tuple[CoreEvidence, F64]:
 def ledger_of(
     case: Simulated, coefficients: Coefficients | None = None, *, cores: bool = True, cuts: int = 1
 ) -> Ledger:
-    """What is made of a recording, whose segments come in `cuts` pieces."""
+    """The ledger of a recording whose segments come in `cuts` pieces."""
     account = Account(
         AccountSettings(
             case.package.series,

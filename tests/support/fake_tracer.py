@@ -113,7 +113,7 @@ def fingerprint(text: bytes, dialect: int, truncated: bool, *, rules: int | None
 
 
 def context(meta: Meta | None = None, **others: Any) -> StreamContext:
-    """What a reader of a stream is given, with this fingerprint."""
+    """The context that a stream's reader gets, with this function as fingerprint."""
     return StreamContext(fingerprint, meta or Meta(), **others)
 
 

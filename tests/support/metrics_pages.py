@@ -152,7 +152,7 @@ def source(
 
 
 def snapshots(windows: int = 30, shapes: int = 3, appears: bytes = b"") -> list[Snapshot]:
-    """Of half a second each; in each window, shape n is called n times. `appears`: a counter."""
+    """Snapshots of 0.5 s each; shape n is called n times per window. `appears`: a counter."""
     rows = [query(shape, 1000, calls=shape) for shape in range(1, shapes + 1)]
     pieces = [window(n, rows, (n + 1) * 1000, n + 1) for n in range(windows)]
     if appears:

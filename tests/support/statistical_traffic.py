@@ -144,7 +144,7 @@ def _queries(window: int, requests: I64) -> Iterator[bytes]:
 
 
 def _reading(story: Story, window: int) -> bytes:
-    """One watt per core, and two at rest, in counts of 2^-14 J."""
+    """A counter's reading if each core draws 1 W and the rest 2 W, in units of 2^-14 J."""
     busy_s = story.cpu_ns[: window + 1].sum() * 1e-9
     package_j = 1.0 * busy_s + 2.0 * (window + 1) * WINDOW_NS * 1e-9
     return fake_tracer.energy(

@@ -122,7 +122,7 @@ class TwoPackages:
         return b"".join([*out, ft.end(BEGIN_NS + self.length_ns)])
 
     def _one_cpu(self, random: np.random.Generator, cpu: int) -> Iterator[Stretch]:
-        """Each second window has other statements, so that a wrong window boundary is noticed."""
+        """Every second window has other statements, so that a wrong window boundary is noticed."""
         now_ns, number = int(random.integers(0, MS)), 0
         while now_ns < self.length_ns - 10 * MS:
             odd = now_ns // WINDOW_NS % 2

@@ -26,7 +26,7 @@ Sums = dict[tuple[int, int, Any], dict[str, Any]]  #: window, package, owner: fi
 
 @dataclass(frozen=True)
 class Costs:
-    """What idle times and traffic cost; units of `Terms`."""
+    """The power of idle times and of traffic, in units of `Terms`."""
 
     traffic_nj: tuple[float, ...] = (0.0,) * len(TRAFFIC_PER_NS)
     package_w: tuple[float, ...] = (0.0,) * PACKAGE_TAILS
@@ -35,7 +35,7 @@ class Costs:
     core_wake_nj: float = 0.0
 
     def terms(self) -> dict[str, Any]:
-        """By the names of `Terms`."""
+        """The same, by the names that `Terms` has."""
         letters = {"u": self.traffic_nj, "p": self.package_w, "q": self.core_w}
         tail_powers = {
             f"{name}{i}": w for name, all_w in letters.items() for i, w in enumerate(all_w)

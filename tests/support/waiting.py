@@ -38,7 +38,7 @@ def in_background(work: Callable[[threading.Event], object]) -> Iterator[None]:
 
 
 def is_running(pid: int) -> bool:
-    """Neither gone nor a zombie, which its parent has not waited for yet."""
+    """True if the process is neither gone nor a zombie."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
     except OSError:

@@ -75,7 +75,7 @@ def time_above_least(observed: Observed) -> F64:
 
 
 def smt_time(observed: Observed) -> F64:
-    """As `time_above_idle`, with HaPPy's weight for time beside a busy sibling.
+    """`time_above_idle` with HaPPy's weight for time beside a busy sibling.
 
     No tool publishes this for CPU time. It is what a careful user of the tools could compute.
     """

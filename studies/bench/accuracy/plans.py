@@ -152,7 +152,7 @@ SCENARIOS: dict[str, ScenarioFactory] = {
 
 
 def on_two_packages(topology: Topology) -> Topology | None:
-    """As many CPUs on two packages; None if their cores cannot be halved."""
+    """The same number of CPUs on two packages; None if their cores cannot be halved."""
     cores, rest = divmod(topology.cores, 2)
     return None if rest else replace(topology, packages=2, cores_per_package=cores)
 

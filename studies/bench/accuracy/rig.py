@@ -63,7 +63,7 @@ _OTHERS = 0.02  #: CPUs that other processes use at most
 
 
 def idle_sources(sources: list[Source]) -> list[Source]:
-    """What still runs: no queries, no neighbours, few other processes."""
+    """The machine at rest: no queries, no neighbours, few other processes."""
     quiet_sources = []
     for source in sources:
         if source.group.kind == "background":

@@ -78,7 +78,7 @@ def run(
     span_ns: tuple[int, int],
     variation: float,
 ) -> Work:
-    """Who ran when on a machine of `cpus` CPUs.
+    """Draws which thread runs when on a machine of `cpus` CPUs.
 
     Calls, and the slices of a call, vary by `variation` around the activity of their source.
     """

@@ -117,7 +117,7 @@ class CpuFrequency:
             self._power.set(float(wanted[POWER_LIMIT]))
 
     def restore(self) -> None:
-        """As it was before the study. Raises `QjouleError` after trying them all."""
+        """Sets all as before the study. Raises `QjouleError` after trying every setting."""
         try:
             before: dict[str, dict[str, str]] = json.loads(self._saved.read_bytes())
         except FileNotFoundError:

@@ -159,7 +159,7 @@ def _end(text: str) -> str:
 
 
 def properties(target: Target, wanted: Settings) -> Mapping[str, object]:
-    """Of the workload, the records and the server."""
+    """go-ycsb's properties of the workload, the records and the server."""
     shares = {name: wanted.mix.shares.get(command, 0) for command, name in _SHARES.items()}
     return {
         "workload": "core",

@@ -126,7 +126,7 @@ class Host(Protocol):
 
 
 class Started:
-    """One server at a time; it is started anew where a run needs another one, or other settings."""
+    """Runs one server at a time, anew where a run needs another one or other settings."""
 
     def __init__(self, plan: Plan, start: Starter) -> None:
         self._plan = plan

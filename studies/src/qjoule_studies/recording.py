@@ -108,7 +108,7 @@ def _run(
 
 
 def _wait(process: subprocess.Popen[bytes], server: ProcessIdentity, limit_s: float) -> int:
-    """Its exit code. A client is not left to retry for long after its server has ended."""
+    """Returns a client's exit code. It may not retry for long after its server has ended."""
     deadline = time.monotonic() + limit_s
     why = f"it lasted longer than {limit_s:g} s (limit_s), and was ended"
     while (left_s := deadline - time.monotonic()) > 0:

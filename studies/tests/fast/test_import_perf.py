@@ -68,7 +68,7 @@ def test_time_is_the_querys_from_its_begin_until_its_thread_sleeps(tmp_path: Pat
 
 
 def test_records_that_were_lost_leave_a_gap_that_is_nobodys(tmp_path: Path) -> None:
-    """So is the time of a CPU that was never heard of. A switch that was not shown is counted."""
+    """The time of a CPU without records is nobody's, too. A missing switch is counted."""
     recorded = one_query()
     recorded.switch(50 * MS, CLIENT, THREAD)
     recorded.side(b"PERF_RECORD_LOST lost 12", 90 * MS, tid=CLIENT)

@@ -58,7 +58,7 @@ def test_intervals_add_up_to_a_counter_of_what_was_printed(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("unknown", ["<not counted>", "<not supported>"])
 def test_an_interval_that_was_not_counted_is_unknown(unknown: str, tmp_path: Path) -> None:
-    """And so is the next one: nobody knows since when it counts."""
+    """The next interval is unknown, too: since when it counts is not recorded."""
     line = "0.0{}0000000,S0,1,{},{},power/energy-pkg/,0,0.00,,\n"
     values = ["1.00", "1.00", unknown, "1.00", "1.00", unknown, "1.00", "1.00", "1.00"]
     text = "".join(

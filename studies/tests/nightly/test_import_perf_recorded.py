@@ -95,7 +95,7 @@ def _workload(process: subprocess.Popen[bytes]) -> psutil.Process:
 
 
 def _remove_probes(lines: list[str]) -> None:
-    """Also after the script was killed."""
+    """Removes perf's probes, even if the script that set them was killed."""
     events = TRACEFS / "uprobe_events"
     if not events.exists():
         return

@@ -183,7 +183,7 @@ def refusal(spec: str, cpus: str = ONE_PACKAGE, **options: Any) -> tuple[int, st
 
 
 def auto(folder: Path, **options: Any) -> Probe:
-    """What `auto` opens where the trees of all sources are in `folder`."""
+    """The source that `auto` opens if the trees of all sources are in `folder`."""
     return Probe(
         "auto",
         powercap_root=folder / "powercap",

@@ -79,7 +79,7 @@ class Release:
         return f"{self.suite}-{self.packages[0]}"
 
     def tree(self) -> Path:
-        """Its root tree, fetched on first use. Raises Unavailable."""
+        """The root tree of the release, fetched on first use. Raises Unavailable."""
         return debian.root_tree(self.suite, self.packages)
 
     @property
@@ -166,7 +166,7 @@ class Java:
         return f"java-{self.version}"
 
     def command(self, uid: int) -> tuple[Path, list[str]]:
-        """Its root tree, and what runs `java` in it as this user. Raises Unavailable."""
+        """The root tree, and the command that runs its `java` as this user. Raises Unavailable."""
         if not self.suite:
             tree, java = Path("/"), find_java()
             libraries = ""

@@ -69,7 +69,7 @@ class Followed:
 
 @dataclass(frozen=True)
 class Node:
-    """As `struct qj_plan_node`."""
+    """The fields of `struct qj_plan_node`."""
 
     address: int
     state: int
@@ -91,7 +91,7 @@ class Waiting:
     def sample(
         self, nodes: Sequence[Node] = (), shared: Sequence[int] = (), count: int | None = None
     ) -> bytes:
-        """As `struct qj_ring_stack`. `shared`: functions that execute several kinds of nodes;
+        """A `struct qj_ring_stack`. `shared`: functions that execute several kinds of nodes;
         `count`: of nodes, if the record lies."""
         stat = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
         pages = int.from_bytes(self.said[_REGISTERS.size : _REGISTERS.size + 8], sys.byteorder)
@@ -113,14 +113,14 @@ class Waiting:
     def tables(
         self, libraries: Sequence[str] = (), unmapped: str = ""
     ) -> tuple[bytes, list[ModuleFile]]:
-        """As if the file `unmapped` were not mapped yet. `libraries`: directories."""
+        """The tables as if the file `unmapped` were not mapped yet. `libraries`: directories."""
         room = bytearray(16 << 20)
         tables = StackTables(room, 1, own_vdso())
         modules = tables.write(_Before(Path(f"/proc/{self.pid}"), Path("/"), unmapped), libraries)
         return bytes(room[: tables.used]), modules
 
     def place(self, path: Path) -> Place:
-        """Where it has mapped the code of a file."""
+        """The place at which the process has mapped the code of a file."""
         maps = mapped(Path(f"/proc/{self.pid}/maps").read_bytes())
         code = next(one for one in maps if one.name == str(path) and one.executable)
         file = path.stat()
@@ -153,13 +153,13 @@ class _Before(DirectAccess):
 
 
 def _head(t_ns: int, pid: int, pages: int, *begins: int) -> bytes:
-    """Of `struct qj_ring_stack`, up to the registers. `begins`: code, stack, process, pages."""
+    """`struct qj_ring_stack` up to the registers. `begins`: code, stack, process, pages."""
     segment = struct.pack("=3Q2I", t_ns, t_ns, 0, pid, pid).ljust(40, b"\0")
     return bytes(8) + segment + struct.pack("=II7Q", 0, pages, 0, 0, 0, *begins) + bytes(40)
 
 
 def record(registers: Sequence[int], stack: bytes, t_ns: int) -> bytes:
-    """As `struct qj_ring_stack`: whole pages of a stack, of a process that begins at 1."""
+    """A `struct qj_ring_stack` with whole pages of a stack, of a process that begins at 1."""
     head = _head(t_ns, 1, len(stack) // _PAGE, 1, 1, 1, 1)
     nodes = bytes(8 + _FUNCTIONS * 8 + _NODES * _NODE.size)
     return head + _REGISTERS.pack(*registers) + nodes + stack

@@ -51,11 +51,11 @@ class Before:
     others_temporary: str | None  #: TMPDIR before the run
 
     def left(self) -> list[str]:
-        """What this run left behind; waits for what is just being removed."""
+        """Lists what this run left behind; waits for what is just being removed."""
         return _wait_for_nothing(self._left, PATIENCE_S)
 
     def left_elsewhere(self) -> list[str]:
-        """What is new on the machine, from this run or another one."""
+        """Lists what is new on the machine, from this run or another one."""
         patience_s = PATIENCE_S if os.environ.get("CI") else 0.0
         return _wait_for_nothing(lambda: sorted(_machine() - self.existing), patience_s)
 

@@ -134,7 +134,7 @@ class MysqlClient:
         self._checked()
 
     def bulk_execute(self, statement_id: int, values: Iterable[int]) -> None:
-        """One row for each value (MariaDB: COM_STMT_BULK_EXECUTE, with types)."""
+        """Inserts one row for each value (MariaDB: COM_STMT_BULK_EXECUTE, with types)."""
         body = struct.pack("<IHBB", statement_id, 128, TYPE_LONGLONG, 0)
         self.send(COM_BULK_EXECUTE, body + b"".join(b"\0" + struct.pack("<q", v) for v in values))
         self._checked()

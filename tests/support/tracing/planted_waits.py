@@ -88,13 +88,13 @@ class Story:
         self.execute("select pg_sleep(0.5)" if self.is_postgres else "select sleep(0.5)")
 
     def busy_machine(self) -> None:
-        """Three processes on each CPU. The kernel's schedstats may be off, or not built."""
+        """Runs three processes on each CPU. The kernel's schedstats may be off, or not built."""
         with busy(2):
             work = "count(*) from generate_series(1, 3000000)"
             self.execute(f"select {work if self.is_postgres else 'benchmark(3000000, md5(1))'}")
 
     def slow_client(self) -> None:
-        """It reads 1 KB, then nothing for a while, and then the rest of some 30 MB."""
+        """A client that reads 1 KB, pauses, and then reads the rest of some 30 MB."""
         if self.is_postgres:
             with postgres_client(self.server.port) as client:
                 client.send(query(b"select repeat('x', 1000) from generate_series(1, 30000)"))

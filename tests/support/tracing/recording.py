@@ -204,7 +204,7 @@ Story = TypeVar("Story")
 
 @dataclass(frozen=True)
 class Trial(Generic[Story]):
-    """What clients did, by their own count, and what the trace contains."""
+    """The clients' own counts, and the trace of the same time."""
 
     story: Story
     run: Run

@@ -99,7 +99,7 @@ def _scripts(server: DatabaseServer) -> None:
 
 
 def _blocking(server: DatabaseServer) -> None:
-    """One client blocks for what the other pushes, nearly always before it is pushed."""
+    """One client waits for a value, and nearly always the other one pushes it later."""
 
     def wait() -> None:
         with server.connect() as client:

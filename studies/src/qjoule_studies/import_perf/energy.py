@@ -215,7 +215,7 @@ class _Line(NamedTuple):
 
 
 def _lines(path: Path) -> Iterator[_Line]:
-    """Those of energy counters; other events of the same `perf stat` are left out."""
+    """The lines of energy counters. Other events of the same `perf stat` are left out."""
     with open_file(path) as file:
         number = 0
         while raw := file.readline(_LINE_BYTES):

@@ -182,7 +182,7 @@ class Lives:
         return np.array([(t_ns, n, 0, TRACER_CPU, k) for k, n in changed.items()], LOSS_COUNT)
 
     def reset(self, thread: Thread) -> None:
-        """What the thread does next belongs to another query."""
+        """Begins another query: what the thread does from now on belongs to it."""
         self._last_id += 1
         thread.query = self._last_id
         thread.begin_ns = thread.shape = thread.statement_bytes = thread.executions = 0

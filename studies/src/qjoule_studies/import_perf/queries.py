@@ -36,7 +36,7 @@ class Rules(Protocol):
     def take(
         self, event: bytes, thread: Thread, at: tuple[int, int, int], arguments: Arguments
     ) -> None:
-        """One hit, `at` (time, CPU, thread). Raises `BadArguments`."""
+        """Takes one hit of a probe, `at` (time, CPU, thread). Raises `BadArguments`."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ def by_family() -> Mapping[str, PerfSupport]:
 
 
 def family_of(event: bytes) -> str:
-    """What stands before the `_` in an event's name."""
+    """The part of an event's name before the `_`."""
     return event.partition(b"_")[0].decode("ascii", "replace")
 
 
@@ -91,7 +91,7 @@ class Queries:
     def take(
         self, event: bytes, server: int, of: tuple[int, int, int, int], arguments: Arguments
     ) -> None:
-        """One hit of a probe, `of` (time, CPU, thread, process). Raises `BadArguments`."""
+        """Takes one hit of a probe, `of` (time, CPU, thread, process). Raises `BadArguments`."""
         t_ns, cpu, tid, tgid = of
         thread = self._lives.threads.get(tid)
         if thread is None or thread.tgid != tgid:

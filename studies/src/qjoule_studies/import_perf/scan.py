@@ -145,7 +145,7 @@ def parse_server(text: str) -> Imported:
 
 
 def server_option(server: Imported) -> str:
-    """What `parse_server` reads."""
+    """The option that `parse_server` reads."""
     (pid,) = server.tgids
     kind = f"{server.flavour}{_POOL if server.pool else ''}"
     return f"{server.id}={kind},{pid},{server.version},{server.label}"

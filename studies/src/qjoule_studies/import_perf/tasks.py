@@ -84,7 +84,7 @@ class Imported:
 
     @property
     def meta(self) -> Server:
-        """As long as none of its probes was hit."""
+        """The server's entry in the trace, as long as none of its probes was hit."""
         return Server(
             id=self.id,
             name=self.label,

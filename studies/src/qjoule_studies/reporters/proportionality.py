@@ -28,7 +28,7 @@ _GRADES = {  # what must not be concluded from a grade
 
 
 def to_json(curves: Sequence[Proportionality], frontier: Frontier | None) -> dict[str, Any]:
-    """What `json.dumps` takes. What is unknown is null."""
+    """The document, for `json.dumps`. Unknown values are null."""
     return {
         "schema": SCHEMA,
         "proportionality": [_plain(asdict(curve)) for curve in curves],

@@ -73,7 +73,7 @@ def service_account(*names: str) -> Account:
 
 
 def cache() -> Path:
-    """Where they are: $QJOULE_SERVERS_CACHE, else ~/.cache/qjoule/servers."""
+    """The directory of fetched servers: $QJOULE_SERVERS_CACHE, else ~/.cache/qjoule/servers."""
     return Path(os.environ.get(CACHE_VARIABLE) or Path.home() / ".cache" / "qjoule" / "servers")
 
 

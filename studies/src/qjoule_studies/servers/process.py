@@ -257,7 +257,7 @@ def run_quietly(argv: list[str], cwd: Path) -> None:
 
 
 def leaks() -> list[str]:
-    """What is left of the servers that were started: processes and directories."""
+    """Processes and directories of servers that were started and should be gone."""
     left = []
     for server in started:
         left += [f"{server.name}: process {pid}" for pid in processes_in(server.directory)]
@@ -270,7 +270,7 @@ Settings = Mapping[str, Value]
 
 
 def target(flavour: str, server: DatabaseServer, user: str = "", password: str = "") -> Target:
-    """Where a server that was started is reached."""
+    """The address of a server that was started."""
     socket = str(server.socket) if server.socket.exists() else ""
     return Target(
         flavour, server.pid, port=server.port, socket=socket, user=user, password=password

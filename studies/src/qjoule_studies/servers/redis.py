@@ -57,7 +57,7 @@ def redis_server(
 
 
 def installed_redis() -> Path:
-    """Its executable. Raises Unavailable."""
+    """The executable of the Redis that is installed. Raises Unavailable."""
     server = shutil.which("redis-server")
     if server is None:
         raise Unavailable("redis-server is not installed (package redis-server)")

@@ -21,7 +21,7 @@ ALL = "all"  #: the operations of every command together
 
 @dataclass
 class Loop:
-    """What a closed loop saw. `latencies_ns` holds those of operations that succeeded."""
+    """Results of a closed loop. `latencies_ns` holds those of operations that succeeded."""
 
     wall_s: float
     latencies_ns: dict[str, list[int]] = field(default_factory=dict)

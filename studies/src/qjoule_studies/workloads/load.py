@@ -171,7 +171,7 @@ class _Parsed:
         *,
         seconds: float,
     ) -> Share:
-        """What the process at this place does: each so-many-th operation."""
+        """The share of the process at this place: every n-th operation, for n processes."""
         own = slice(place, None, self.processes)
         return Share(
             target,

@@ -60,7 +60,7 @@ class Share:
 
 @dataclass(frozen=True)
 class Peak:
-    """What one process saw of a closed loop."""
+    """Results of one process of a closed loop."""
 
     per_s: float
     errors: int

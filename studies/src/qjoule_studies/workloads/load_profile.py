@@ -163,7 +163,7 @@ def read_profile(path: Path) -> Profile:
 
 
 def parse_profile(text: str) -> Profile:
-    """As `read_profile`, of the file's text."""
+    """The profile in a file's text; see `read_profile`."""
     rows = csv.reader(text.splitlines())
     unit = _unit(next(rows, []))
     times: list[float] = []

@@ -122,7 +122,7 @@ class _Run:
         return Outcome(counts, self._errors, wall_s, "qjoule", commands, tuple(notes))
 
     def _phase(self, number: int, end_s: float) -> None:
-        """One statement alone, or all together (-1), then a rest."""
+        """Runs one statement alone, or all together (-1), and then rests."""
         until_s = min(time.monotonic() + _SLICE_S, end_s)
         if until_s - time.monotonic() <= 0:
             return

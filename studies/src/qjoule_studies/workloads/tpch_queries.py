@@ -32,14 +32,14 @@ class Parameters:
     q12_date: date = date(1994, 1, 1)
 
     def of(self, query: str) -> Parameters:
-        """Those of one query; the others are as by default, so that equal executions are equal."""
+        """One query's parameters. All others are the defaults: equal executions are equal."""
         prefix = f"{query.lower()}_"
         own = {f.name: getattr(self, f.name) for f in fields(self) if f.name.startswith(prefix)}
         return replace(Parameters(), **own)
 
 
 def random_parameters(seed: int, number: int) -> Parameters:
-    """Those of the execution of this number, from the domains of the specification."""
+    """Random parameters of the execution of this number, from the specification's domains."""
     rng = np.random.default_rng([seed, number])
     month = int(rng.integers(0, 58))  # 1993-01 to 1997-10
     first, second = rng.permutation(len(_MODES))[:2]

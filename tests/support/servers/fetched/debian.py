@@ -132,7 +132,7 @@ def _private_state(directory: Path, suite: str, mirror: str, architecture: str) 
 
 
 def _lay_out(tree: Path) -> None:
-    """What packages expect to be there, and what the scripts of their installation would make."""
+    """Makes files that packages expect, or that their installation scripts would make."""
     tree.chmod(0o755)
     for name in _MERGED:
         (tree / "usr" / name).mkdir(parents=True)

@@ -33,7 +33,7 @@ class ToyCassandra:
     child: subprocess.Popen[str]
 
     def process_request(self, word: str) -> str:
-        """Its answer to a request: the word itself, or the result of `throw` and `queue`."""
+        """The toy's answer to a request: the word itself, or the result of `throw` and `queue`."""
         assert self.child.stdin is not None
         self.child.stdin.write(f"{word}\n")
         self.child.stdin.flush()
@@ -46,7 +46,7 @@ class ToyCassandra:
 
 
 def compile_toy(directory: Path) -> Path:
-    """Its classes: `all`, and `bare` without those that the agent changes."""
+    """Compiles the toy's classes: `all`, and `bare` without those that the agent changes."""
     javac = shutil.which("javac")
     if javac is None:
         raise Unavailable("javac is not installed (package openjdk-17-jdk-headless)")
