@@ -55,7 +55,8 @@ class Subject:
     seconds: float
 
     def server(self) -> AbstractContextManager[DatabaseServer]:
-        """Its server. Imported late: a driver may import modules that change the cost of others."""
+        """The driver's server. Imported late: a driver may import modules that change the cost of
+        others."""
         started: AbstractContextManager[DatabaseServer] = getattr(
             import_module(self.module), self.starter
         )()

@@ -58,7 +58,7 @@ class Load:
         return self.workload.server, self.workload.disk
 
     def started(self) -> AbstractContextManager[DatabaseServer]:
-        """Its server, with the data."""
+        """The load's server, with the data."""
         if self.served is not None:
             return self.served.loaded()
         return started(self.workload.server, disk=self.workload.disk)

@@ -41,7 +41,7 @@ AWS = {
 
 @contextmanager
 def s3_server() -> Iterator[str]:
-    """Its URL; it has a bucket `fleet`. The environment has to have `AWS`."""
+    """The URL of a server with a bucket `fleet`. The environment has to have `AWS`."""
     server_module: Any = pytest.importorskip("moto.server")
     boto3: Any = pytest.importorskip("boto3")
     server = server_module.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)

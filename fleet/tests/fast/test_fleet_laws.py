@@ -121,7 +121,7 @@ def test_rows_and_everything_else_are_what_was_measured(
 
 
 def test_sums_and_intervals_are_those_of_the_rule(root: Path, rows: list[dict[str, Any]]) -> None:
-    """Of minutes alone, so that the agents' rounding of hours is not in it."""
+    """Sums are of minutes alone, so that the agents' rounding of hours is not in it."""
     begin_s, end_s = BEGIN_S + 600, BEGIN_S + HOUR_S - 600
     query_rows = [
         row for row in rows if row["kind"] == "queries" and begin_s <= row["minute_s"] < end_s

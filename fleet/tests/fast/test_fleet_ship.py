@@ -104,7 +104,7 @@ def test_closed_parts_arrive_once_and_open_ones_later(store: Path, to: Path) -> 
 def test_a_part_that_changed_after_it_was_closed_is_named_and_not_shipped(
     store: Path, to: Path
 ) -> None:
-    """It was changed here, or another machine has this host's name and id."""
+    """Either it was changed here, or another machine has this host's name and id."""
     ship(store, to)
     before = parts(to)
     path = store / write_hour(store, 0).path

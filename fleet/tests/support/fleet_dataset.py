@@ -200,7 +200,7 @@ def _minute(random: np.random.Generator, fleet: Fleet, host: Host, start_s: int)
 
 
 def _waits(calls: I64, after: int, locked_ns: int) -> dict[str, list[int | None]]:
-    """Also of helpers. None is recorded of every third statement."""
+    """Waits of queries and of their helpers; every third statement has none."""
     waited_ns = dict(zip((*WAITS, *HELPERS), (*WAITED_NS, *HELPED_NS), strict=True))
     for name in ("waits_latency_ns", "wait_lock_ns"):
         waited_ns[name] += locked_ns

@@ -187,7 +187,7 @@ def test_waits_have_series_where_they_are_recorded() -> None:
 
 
 def _by_tag(result: Attribution) -> Attribution:
-    """As if each statement had a tag with its fingerprint."""
+    """The sums if each statement had a tag with its fingerprint."""
     rows = (
         replace(row, keys={"tag:tenant": row.keys.get("fingerprint", "")}) for row in result.rows
     )

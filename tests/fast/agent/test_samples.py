@@ -59,7 +59,7 @@ def drawn(count: int, one_in: int) -> np.ndarray:
 
 
 def snapshot(*records: np.ndarray) -> Snapshot:
-    """Of a stream of one statement with these drawn queries."""
+    """The snapshot of a stream of one statement, of which these queries were drawn."""
     windows = [window(n, [query(1, 10_000, calls=10)], 1000 * (n + 1)) for n in range(4)]
     windows[0] += b"".join(encode_block(Block.SAMPLE, records_) for records_ in records)
     content = opening((1,)) + b"".join(windows) + fake_tracer.end(BEGIN_NS + 400 * MS)
@@ -307,7 +307,7 @@ def _covered(shape: U64, end_ns: U64, value: F64, mine: F64) -> tuple[float, flo
 
 
 def test_estimates_are_unbiased_and_intervals_cover() -> None:
-    """Of a user who sends 40 % of the queries of two shapes."""
+    """Estimates of a user who sends 40 % of the queries of two shapes."""
     rng = np.random.default_rng(SEED)
     shape, end_ns = times([1.0, 4.0])
     value = rng.lognormal(0.0, 1.0, len(shape)) * np.where(shape == 1, 1.0, 0.3)

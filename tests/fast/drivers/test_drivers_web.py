@@ -201,7 +201,7 @@ def test_opentelemetry_that_is_imported_later_is_asked() -> None:
 
 
 def test_a_span_that_fails_costs_the_trace_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As can happen while another thread imports OpenTelemetry."""
+    """This can happen while another thread imports OpenTelemetry."""
     monkeypatch.setitem(sys.modules, "opentelemetry.trace", ModuleType("half"))
     monkeypatch.setitem(sys.modules, "opentelemetry.baggage", ModuleType("half"))
     set_trace((bytes(range(16)), bytes(range(8))))

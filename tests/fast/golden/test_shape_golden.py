@@ -86,7 +86,7 @@ def test_shapes_of_the_table() -> None:
     ],
 )  # fmt: skip
 def test_percona_fingerprints_follow_the_published_cases(statement: str, expected: str) -> None:
-    """Of percona-toolkit (t/lib/QueryRewriter.t)."""
+    """Cases of percona-toolkit (t/lib/QueryRewriter.t)."""
     assert percona(statement) == expected
 
 

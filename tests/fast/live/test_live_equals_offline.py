@@ -125,7 +125,8 @@ def test_law5_would_notice_other_windows_of_sums_and_missing_effects() -> None:
 
 
 def test_law5_with_what_windows_alone_tell() -> None:
-    """Both learn the shared power and the power at rest, within each other's intervals."""
+    """Live and offline results learn the shared power and the power at rest, within each other's
+    intervals."""
     stream = stream_of(windows=500)
     live_result, recorded = live(stream), offline(stream)
     agree(live_result, recorded, 0.02)

@@ -74,7 +74,8 @@ def sampled(number: int, frame: int, flags: int = WHOLE, **owner: Any) -> dict[s
 
 
 def window(number: int, sums: list[dict[str, Any]], *samples: dict[str, Any]) -> bytes:
-    """As the tracer writes it: the reading that ends it, its sums, new frames, and samples."""
+    """A window as the tracer writes it: the reading that ends it, its sums, new frames, and
+    samples."""
     t0_ns = BEGIN_NS + number * WINDOW
     rows = [{"t0_ns": t0_ns, "t1_ns": t0_ns + WINDOW, "server": 1, **sum_} for sum_ in sums]
     stacks = block(Block.STACK, *samples) if samples else b""
@@ -145,7 +146,8 @@ def test_samples_come_to_the_rows_of_their_queries() -> None:
 
 
 def test_the_view_goes_on_while_names_are_late() -> None:
-    """Until then each snapshot has a note; samples taken meanwhile come with the next one."""
+    """Until names come, each snapshot has a note; samples taken meanwhile come with the next
+    one."""
     late = ["main"]
 
     def sometime(module: int, offset: int) -> str:

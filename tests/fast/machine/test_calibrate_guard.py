@@ -139,7 +139,7 @@ STEPS = [Step(IDLE if i % 2 == 0 else "integer", (), False, 0.4) for i in range(
 
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
-    """Its own load has ended when a test has."""
+    """A machine whose own load ends with each test."""
     simulated = Machine()
 
     @contextmanager

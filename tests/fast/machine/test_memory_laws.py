@@ -156,7 +156,7 @@ def rest_of(cells: Sequence[Cell]) -> list[Cell]:
 
 
 def idle_error(ledger: Ledger) -> tuple[float, float]:
-    """Of power at rest as learned last: the difference from the truth, and its standard error."""
+    """For power at rest as learned last: the difference from the truth, and its standard error."""
     model = ledger.models[PACKAGE]
     return abs(float(model.idle_w[0]) - IDLE_W), float(model.covariance[0, 0]) ** 0.5
 

@@ -154,7 +154,7 @@ DATA = st.lists(st.lists(ENTRY, min_size=SIZE, max_size=SIZE), min_size=1, max_s
 
 
 def prior(wider: float | None) -> Prior:
-    """Of three parameters and one factor; the last of the three may be wider."""
+    """A prior of three parameters and one factor; the last of the three may be wider."""
     precision = np.diag([1.0, 4.0, 1e4])
     if wider is None:
         return Prior(np.array([1.0, 1.0, 0.0]), precision, 0.15)

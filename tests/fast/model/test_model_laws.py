@@ -248,7 +248,7 @@ def value_of() -> F64:
 
 
 def information(rows: Rows, covariance: F64) -> F64:
-    """Of all parameters, in units of `covariance`; a row counts by its length."""
+    """The information of all parameters, in units of `covariance`; a row counts by its length."""
     slopes = predict(rows, value_of())[1] * np.sqrt(rows.lengths_s)[:, None]
     root = np.linalg.cholesky(covariance)
     scaled = slopes @ root

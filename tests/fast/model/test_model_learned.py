@@ -278,7 +278,7 @@ def test_what_is_learned_from_nonsense_adds_up_and_is_a_number(
     policy: IdlePolicy,
     cut_at: int,
 ) -> None:
-    """Of windows, `odd` have impossible energies and `gaps` none; of counters, `wild` are off."""
+    """Windows `odd` have impossible energies, `gaps` none; counters `wild` are wrong."""
     random = np.random.default_rng(seed)
     factors = tuple(random.uniform(0.0, 3.0, groups))
     case = known(int(random.integers(2**31)), factors, windows=count, counters=counters)

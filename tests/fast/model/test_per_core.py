@@ -100,8 +100,8 @@ def test_counters_that_disagree_are_not_used_and_the_reason_is_said(how: str, re
 @settings(deadline=None)
 @given(st.integers(0, 10**6), st.lists(st.floats(0.5, 2.0), min_size=4, max_size=4))
 def test_evidence_is_no_more_than_a_class_s_cores_can_tell(seed: int, factors: list[float]) -> None:
-    """Its precision is positive, touches neither power at rest nor what is shared, and says less of
-    each factor than the deviation that is allowed between cores and package."""
+    """The evidence's precision is positive, touches neither power at rest nor what is shared, and
+    says less of each factor than the deviation that is allowed between cores and package."""
     case = simulated(seed, tuple(factors), seconds=12)  # type: ignore[arg-type]
     evidence, value = evidence_of(case)
     precision, moment = evidence(value)

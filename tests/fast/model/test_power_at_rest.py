@@ -194,7 +194,8 @@ def test_one_impossible_trace_does_not_void_what_others_told_and_two_alike_do() 
 
 
 def test_a_trace_corrects_what_it_alone_has_told() -> None:
-    """Its first blocks show more than power at rest, as while a package waits for a timer tick."""
+    """The trace's first blocks show more than power at rest, as while a package waits for a timer
+    tick."""
     (wrong,), (right,) = (rest_cells(at_rest(600, w)) for w in (1.6 * IDLE_W, IDLE_W))
     corrected = replace(right, source=wrong.source, when_s=wrong.when_s + 30.0, anew=True)
     ledger, _ = learn(busy(1), (wrong, corrected), source=2)
@@ -268,7 +269,8 @@ def test_an_idle_minute_moves_a_calibrated_power_at_rest() -> None:
 
 
 def test_a_rest_in_the_trace_leaves_what_is_believed_of_shared_power() -> None:
-    """It is drawn by a package that is awake: 100 W here, whatever the package draws at rest."""
+    """Shared power is drawn by a package that is awake: 100 W here, whatever the package draws at
+    rest."""
 
     def shared_w(rest: int) -> float:
         active = np.append(np.zeros(rest), np.ones(30))

@@ -75,7 +75,7 @@ def server_name(server: int | None) -> str:
 
 
 def key_of(record: Record, by: Sequence[str]) -> Key:
-    """As the format document defines labels."""
+    """The key of a record, as the format document defines labels."""
     server = server_name(record["server"])
     if record["command"] == "other":
         return "background", (("server", server), ("role", SESSION_OVERHEAD))

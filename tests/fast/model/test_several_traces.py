@@ -39,7 +39,7 @@ TRACE_ID = "0af7651916cd43dd8448eb211c80319c"
 
 
 def queries(*tagged: str) -> list[dict[str, Any]]:
-    """As in the handwritten trace; queries with these fingerprints belong to one request."""
+    """The handwritten trace's queries; those with these fingerprints belong to one request."""
     rows = []
     for begin, end, number, name, verb, extra in hand.QUERIES:
         tags = [("trace", TRACE_ID)] if name in tagged else extra.get("tags")

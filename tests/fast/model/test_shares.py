@@ -32,7 +32,7 @@ LABELS.append(process("bash"))
 
 
 def shares(ledger: Ledger, record_loss: float = 0.0) -> Shares | None:
-    """Of all groups of a ledger."""
+    """The shares of all groups of a ledger."""
     errors = ledger.share_errors(record_loss=record_loss, estimated=False)
     return shares_of(ledger.domains[ledger.main].energy_nj, errors, ledger.ci95())
 

@@ -86,7 +86,7 @@ CURSORS = st.builds(
 def test_a_cursor_is_found_wherever_pieces_end(
     found: dict[str, Any], beside: dict[str, Any], step: int
 ) -> None:
-    """And no document that a client stored is mistaken for a cursor."""
+    """No document that a client stored is mistaken for a cursor."""
     body = {"cursor": found, **beside, "ok": 1.0}
     assert kernel_reply(reply(body), REQUEST, step) == ("ok", found["id"])
 
@@ -140,7 +140,7 @@ def test_the_documents_of_a_batch_are_counted(
 @example(128, 1, 0)
 @example(129, 1, 0)
 def test_of_a_long_batch_nothing_is_claimed(count: int, size: int, step: int) -> None:
-    """But what comes after the batch is used."""
+    """Only what comes after the batch is used."""
     long_cursor = cursor(7, [{"a": "x" * size}] * count, "nextBatch", False)
     sent = reply({"cursor": long_cursor, "ok": 1.0})
     assert kernel_reply(sent, REQUEST, step) == ("ok", 7)
@@ -269,7 +269,7 @@ def test_equal_hash_implies_equal_shape(first: bytes, second: bytes) -> None:
 def test_values_make_no_difference(
     data: st.DataObject, document: dict[str, Any], long: bool
 ) -> None:
-    """Nor do their type or length, unless a message is longer than what is examined."""
+    """Their type and length make none either, unless a message is longer than what is examined."""
     other = data.draw(st.composite(lambda draw: others(document, draw))())
     tail = {"pad": "x" * 5000, "z": 1} if long else {}
     first = op_msg({"find": "orders", "filter": document, **tail, "$db": "shop"})

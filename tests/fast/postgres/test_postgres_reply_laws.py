@@ -161,7 +161,7 @@ def test_what_is_told_of_an_outcome_is_true(answers: list[tuple[Answer, bool]]) 
 
 @given(st.integers(1, 40), st.integers(200, 3000))
 def test_the_end_of_a_long_reply_is_enough(width: int, count: int) -> None:
-    """Its rows are narrow and do not look like messages."""
+    """The reply's rows are narrow and do not look like messages."""
     backend = Backend()
     backend.serve(query(b"select before"), described(), row(b"1"), done("SELECT 1"))
     parts = [described(), *[row(b"x" * width)] * count, done(f"SELECT {count}")]

@@ -174,7 +174,7 @@ def test_no_text_is_lost_in_pieces(
 def test_what_is_skipped_after_an_error_is_not_counted(
     pipelines: list[tuple[list[bytes], int, bool]], sizes: list[int]
 ) -> None:
-    """Of each pipeline one execution fails, if there are so many: at its Bind, or when it runs."""
+    """In each pipeline that is long enough, one execution fails: at its Bind, or when it runs."""
     data = b"".join(parse(b"select " + name, name) for name in (b"a", b"b")) + SYNC
     ends, ran = [], []
     for names, fails, at_bind in pipelines:

@@ -269,9 +269,8 @@ def commands_of(*commands: tuple[bytes, ...]) -> bytes:
 @example(b"x" * 63, b"x" * 64)
 @example(b"x" * 63 + b"1", b"x" * 63 + b"2")
 def test_equal_hash_and_equal_pattern_are_the_same(first: bytes, second: bytes) -> None:
-    """Both ways, except for a literal "?": in the text it equals a placeholder, in the hash it does
-    not.
-    """
+    """Each implies the other, except for a literal "?": in the text it equals a placeholder, in the
+    hash it does not."""
     hashes, texts = (
         kernel_hash(first) == kernel_hash(second),
         key_pattern(first) == key_pattern(second),

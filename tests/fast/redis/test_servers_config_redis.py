@@ -120,7 +120,7 @@ def keep_options(
     points_at: int = 4,
     option: bytes = b"io-threads-do-reads",
 ) -> None:
-    """Its memory contains a table of options, one row of 4 words each, and this value in
+    """The server's memory contains a table of options, one row of 4 words each, and this value in
     `server`.
     """
     executable = open_executable((directory_of(process) / "exe").resolve())

@@ -42,7 +42,7 @@ Call = tuple[float, float, str, dict[str, Any]]
 
 
 def name(_module: int, offset: int) -> str:
-    """Of a frame, as `Symbols.name`."""
+    """The name of a frame, as `Symbols.name`."""
     return f"{FUNCTIONS.get(offset, f'named_{offset}')}(int)"
 
 

@@ -170,7 +170,7 @@ def test_nodes_of_a_plan_add_up_to_their_statement(
 
 
 def test_a_worker_has_its_leaders_node() -> None:
-    """Its first node stands below the one that was seen above it in the leader."""
+    """The worker's first node is below the node that was above it in the leader."""
     leader = ("main", "Gather #0", "ExecGather", "Hash Join #1", "f", "Hash Join #2", "g")
     plan = plan_nodes(of_plan({leader: 1, leader[3:5]: 6, leader[3:]: 2, ("main",): 1}))
     listed = [(node.name, node.depth, node.samples) for node in plan]

@@ -110,7 +110,8 @@ def packet(number: int, content: bytes) -> bytes:
 
 
 def greeting(plugin: bytes) -> bytes:
-    """Of a server without TLS: HandshakeV10 of the MySQL protocol, with a salt of 20 bytes."""
+    """The greeting of a server without TLS: HandshakeV10 of the MySQL protocol, with a salt of 20
+    bytes."""
     flags = 0x0008_8200  # PLUGIN_AUTH, SECURE_CONNECTION, PROTOCOL_41
     head = b"\x0a8.4.0\0" + bytes(4) + b"s" * 8 + b"\0" + struct.pack("<H", flags & 0xFFFF)
     more = b"\x2d" + bytes(2) + struct.pack("<H", flags >> 16) + b"\x15" + bytes(10)

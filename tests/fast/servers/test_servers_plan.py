@@ -90,7 +90,8 @@ def postgres(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_wanted_attach_mode_is_refused_only_to_what_runs() -> None:
-    """It is left out, and the others go on; but not if the user named it, or there is no other."""
+    """The server is left out, and the others go on; but not if the user named it, or there is no
+    other."""
     plain, pooled = server(), server(Path("/opt/mysqld"), tgids=(200,), pool=True, ports=(1,))
     plan = build_plan([pooled, plain], KERNEL, AttachMode.SOCKET)
     assert [planned.server.tgids for planned in plan.traced] == [(100,)]

@@ -157,7 +157,7 @@ def test_each_candidate_fails_alone_in_one_line(
 def test_a_process_that_runs_another_executable_meanwhile(
     fake: FakeProc, toys: dict[str, Path]
 ) -> None:
-    """Its files no longer belong to the executable that was listed."""
+    """The process's files no longer belong to the executable that was listed."""
     entry = fake.add(100, str(toys["mysqld"]))
     before = facts_of(toys["postgres"], pid=100)
     for generic in (False, True):

@@ -90,7 +90,7 @@ colliding = st.lists(
 def test_equal_hash_implies_equal_shape(
     statements: list[bytes], dialect: int, truncated: bool, even_rules: int, odd_rules: int
 ) -> None:
-    """Also of statements that are read by different rules."""
+    """This holds also between statements that are read by different rules."""
     shapes_by_hash: dict[int, set[tuple[object, ...]]] = defaultdict(set)
     for number, text in enumerate(statements):
         rules = rules_in(dialect, odd_rules if number % 2 else even_rules)

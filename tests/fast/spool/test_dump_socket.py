@@ -234,7 +234,8 @@ def test_a_shape_that_leaves_its_own_interval(tmp_path: Path, factor: int) -> No
 
 
 def test_a_query_over_several_segments_counts_as_a_whole(tmp_path: Path) -> None:
-    """Its energy is summed over segments; it is reported once, with its text, when it ends."""
+    """A query's energy is summed over segments; it is reported once, with its text, when it
+    ends."""
     begin, end = 100, 230  # windows: from 2 s to 4.6 s
     pieces = _traffic(9.0)[:-1]
     serving = {"query": 900_001, "pid": 107, "tgid": 100, "server": 1, "owner_kind": 1}

@@ -206,7 +206,8 @@ def test_triggers_wait_and_the_number_of_saves_is_bounded(tmp_path: Path) -> Non
 
 
 def test_a_ring_cut_at_any_byte_keeps_its_whole_frames(tmp_path: Path) -> None:
-    """As after a power cut, in the segment that was being written, and in its names."""
+    """The cut is as after a power failure: in the segment that was being written, and in its
+    names."""
     with ring_trace(tmp_path / "r", KEEP_S) as ring:
         ring.feed(joined(eventful(4.5)))
     (ring.trace / "meta.json").write_text(ring.capture.meta.to_json())

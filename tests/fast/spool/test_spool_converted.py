@@ -185,7 +185,7 @@ def test_two_conversions_at_once_do_not_meet(captured: Path) -> None:
 def test_tables_do_not_depend_on_the_number_of_processes(
     whole: Path, tmp_path_factory: pytest.TempPathFactory, cut: float, flips: int, seed: int
 ) -> None:
-    """Also of a capture that is cut off or damaged: byte by byte, with meta.json."""
+    """They are equal byte by byte, with meta.json, even if the capture is cut off or damaged."""
     directory, chance = tmp_path_factory.mktemp("jobs"), random.Random(seed)
     trace = Path(shutil.copytree(whole, directory / "trace"))
     spool = bytearray(spool_of(trace).read_bytes())

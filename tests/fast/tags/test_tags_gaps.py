@@ -23,7 +23,8 @@ from tag_source import Everyone, ask, call, follow, new_peer, records
 def test_a_full_ring_costs_exactly_the_unreported_queries_their_tags(
     source: TagSource, following: Channel
 ) -> None:
-    """Also with a recorder that comes late: what was reported before the gap holds up to it."""
+    """This holds also for a recorder that comes late: what was reported before the gap holds up to
+    it."""
     peer, other = new_peer(0), new_peer(1)
     times = [call(following, other, str(number % 2)) for number in range(SLOTS)]
     during = call(following, peer, "a")

@@ -140,7 +140,7 @@ def test_hostile_greetings_are_refused_and_leave_no_descriptor(path: Path) -> No
 
 
 def test_records_of_any_content_end_nothing(path: Path) -> None:
-    """And nobody else's tags are lost because of them."""
+    """Nobody else's tags are lost because of them."""
     random = np.random.default_rng(7)
     numbers = np.array([0, 1, 2, 3, 5, 6, 7, 1 << 31, (1 << 32) - 1, 1 << 63, (1 << 64) - 1], "u8")
     of = {"db.system.name": "x", "network.transport": "unix", "client.inode": 9}

@@ -149,7 +149,7 @@ def whole() -> Iterator[Path]:
 def test_any_damage_to_a_dataset(
     whole: Path, which: int, how: str, where: float, mask: int
 ) -> None:
-    """It opens and can be read, or is refused with one line. An incomplete one never looks
+    """The dataset opens and can be read, or is refused with one line. An incomplete one never looks
     complete.
     """
     with tempfile.TemporaryDirectory() as folder:

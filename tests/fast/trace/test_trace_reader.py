@@ -248,7 +248,7 @@ def test_a_merge_cut_before_the_old_parts_go_doubles_nothing(
 
 
 def test_the_directory_is_a_readable_trace_at_any_moment(tmp_path: Path) -> None:
-    """So kill -9 costs what was not written yet, a second at most."""
+    """Even kill -9 costs only what was not written yet, a second at most."""
     writer = TraceWriter(tmp_path / "t")
     ingest = Ingest(writer.write, ft.context())
     for frame in Stream(io.BytesIO(b"".join(ft.traffic(6, 500)[:-1]))):

@@ -35,9 +35,8 @@ def _called(line: str) -> list[int]:
 
 
 class Functions:
-    """Of an object: `size` is bytes of stack, `calls` whom each calls or passes to bpf_loop(), and
-    `programs` are the entries.
-    """
+    """The functions of an object: `size` is bytes of stack, `calls` whom each calls or passes to
+    bpf_loop(), and `programs` are the entries."""
 
     def __init__(self, listing: str) -> None:
         self.size: dict[str, int] = {}

@@ -68,7 +68,7 @@ def lists(
     since_ns: int = 0,
     magic: int = code_lists.MAGIC,
 ) -> bytes:
-    """As `struct compiled_lists`. Frames have the addresses that code begins at as its number."""
+    """A `struct compiled_lists`. The number of code is the address at which it begins."""
     rows = b"".join(
         code_lists.CODE.pack(begin, since_ns, size, words, complete, kind, begin, 0)
         for begin, size, words, complete, kind in (CODE if code is None else code)
@@ -142,7 +142,7 @@ def test_a_stub_with_a_frame_pointer_and_one_without() -> None:
 
 
 def test_a_stub_of_a_known_size() -> None:
-    """It has called a leaf, which has no frame of its own yet."""
+    """The stub has called a leaf, which has no frame of its own yet."""
     stack = three()
     below = STACK + 0x100 - 16
     stack.frame(below, stack.fp, INNER + 0x31)

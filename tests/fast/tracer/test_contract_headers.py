@@ -105,7 +105,7 @@ def compiled(header: Path, expressions: Iterable[str]) -> list[int]:
 
 
 def layouts_in_c(header: Path, structs: Mapping[str, Iterable[str]]) -> dict[str, list[int]]:
-    """By struct: its size, then the offset and the size of each field."""
+    """For each struct: its size, then the offset and the size of each field."""
     expressions = {name: [f"sizeof(struct {name})"] for name in structs}
     for name, names in structs.items():
         for field in names:

@@ -41,7 +41,7 @@ class Late:
 
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """As a server is installed: bin/unwound, lib/through.so."""
+    """A directory in which a server is installed: bin/unwound, lib/through.so."""
     top = tmp_path_factory.mktemp("installed")
     for name, file in (("bin", "unwound"), ("lib", "through.so")):
         (top / name).mkdir()

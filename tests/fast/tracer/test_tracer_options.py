@@ -53,7 +53,7 @@ BAD_OF_A_SERVER = {
 
 
 def test_facts_have_limits_and_servers_their_attach_modes() -> None:
-    """Of every server: the largest allowed number is accepted, one more is not."""
+    """For every server: the largest allowed number is accepted, one more is not."""
     for device, server in enumerate(registry.servers().values(), 1):
         for attach_mode in registry.ATTACH_MODES:
             option = ("--server", f"1:{server.name}:{attach_mode}:{device}:12")

@@ -158,7 +158,7 @@ def test_nodes_of_a_plan_stand_before_the_functions_that_execute_them(
 
 
 def test_a_scan_is_found_by_where_its_rows_go() -> None:
-    """Its function is not on the stack, and the one that finds the rows keeps no address of it."""
+    """The scan's function is not on the stack, and the one that finds rows has no address of it."""
     with waiting(built() / "unwound", "0", "nodes") as process:
         nodes, shared = _plan(process)
         nodes = [replace(node, row_slot=node.address + 24) for node in nodes]
@@ -169,7 +169,7 @@ def test_a_scan_is_found_by_where_its_rows_go() -> None:
 
 
 def test_what_only_looks_like_a_node_is_none() -> None:
-    """As a client's string would be: of another statement, or executed by no function here."""
+    """A client's string may look so: a node of another statement, or executed by no function."""
     with waiting(built() / "unwound", "0", "nodes") as process:
         nodes, _ = _plan(process)
         forged = [replace(node, function=node.function + 1) for node in nodes]

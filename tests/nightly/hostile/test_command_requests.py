@@ -99,7 +99,7 @@ def test_commands_share_a_user_with_no_program() -> None:
 
 @pytest.mark.parametrize(("owner", "starts"), [("1234", True), ("0", False), ("1235", False)])
 def test_an_agent_has_the_owner_of_its_store_or_does_not_start(owner: str, starts: bool) -> None:
-    """Neither root nor who called sudo is its owner."""
+    """The store belongs neither to root nor to the user who called sudo."""
     store = 'mount -t tmpfs x /var/lib && install -d -o "$0" -g "$0" /var/lib/qjoule/agent'
     before = ("unshare", "--mount", "--", "sh", "-c", f'{store} && exec "$@"', owner)
     status = int(not starts)

@@ -279,7 +279,7 @@ def test_ship_reads_what_is_shipped_and_nothing_else_of_the_agent(
 
 @pytest.mark.parametrize("owner", [USER.pw_uid, 0])
 def test_a_dump_belongs_to_the_recorders_user(closed: Path, owner: int) -> None:
-    """Also in a directory like /tmp."""
+    """This holds also in a directory like /tmp."""
     leave_ring(closed / "r")
     if owner:
         give(closed / "r")

@@ -83,7 +83,7 @@ def test_a_hash_function_stands_first_among_the_functions(
 
 @pytest.mark.timeout(240)
 def test_functions_are_named_by_what_the_server_has_mapped(tmp_path: Path) -> None:
-    """As in a container, or after an upgrade, the server's file is not what its path leads to."""
+    """Like in a container, or after an upgrade, the server's file is not what its path leads to."""
     with server_directory() as place:
         programs = shutil.copytree(installed_programs().parent, place / "copy") / "bin"
         with postgres_server(programs=programs) as server:

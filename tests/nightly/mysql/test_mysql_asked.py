@@ -170,7 +170,7 @@ def test_texts_by_the_servers_view(trials: Trials) -> None:
 
 
 def test_a_server_with_other_process_ids_names_nobody(trials: Trials) -> None:
-    """As in a container, or behind a forwarded port."""
+    """This is so in a container, or behind a forwarded port."""
     server = trials.server
     account = Account("p_reader", PASSWORD, process=server.pid)
     with closing(Connections(account, server.port)) as source, closing(_client(server, "tcp", 7)):

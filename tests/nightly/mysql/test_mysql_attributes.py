@@ -215,7 +215,7 @@ def _release(name: str) -> dict[bytes, bytes]:
 
 
 def _logins(client: MysqlClient, mark: bytes) -> None:
-    """As a pool resets a connection between two users."""
+    """Logs in again on one connection, as a pool does between two users."""
     client.query(b"select 1 as %s_first" % mark)
     client.simple(wire.COM_RESET_CONNECTION)
     client.query(b"select 1 as %s_reset" % mark)
@@ -261,7 +261,7 @@ def test_another_login_has_attributes_of_its_own(
 def test_shims_tags_of_sessions_that_symbols_read(
     mariadb_pool: DatabaseServer, tags_socket: Path, tmp_path: Path
 ) -> None:
-    """Also for consecutive connections to which the server gives the same address."""
+    """This holds also for consecutive connections to which the server gives the same address."""
     server = mariadb_pool
     with (
         recording(tmp_path / "t", "--pid", str(server.pid), "--attach", "symbol"),

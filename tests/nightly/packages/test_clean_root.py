@@ -74,7 +74,7 @@ def test_what_root_executes_is_root_s(installed: tuple[CleanRoot, str]) -> None:
 
 @pytest.mark.server
 def test_an_installation_that_others_cannot_read_says_so(with_wheel: CleanRoot) -> None:
-    """As pip makes it where root's umask is 077."""
+    """pip makes one where root's umask is 077."""
     package = next((with_wheel.tree / "opt/qjoule").rglob("site-packages/qjoule"))
     package.chmod(0o700)
     try:

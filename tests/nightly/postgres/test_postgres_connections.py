@@ -68,7 +68,7 @@ def _passwords(server: DatabaseServer) -> None:
 
 
 def _replica(server: DatabaseServer, received: Path) -> None:
-    """Its connection streams for as long as it lasts."""
+    """A replica whose connection streams for as long as the block lasts."""
     receiver = Path(server.argv[0]).with_name("pg_recvlogical")
     common = [str(receiver), "-h", "127.0.0.1", "-p", str(server.port), "-U", "postgres"]
     common += ["-d", "dbname=postgres sslmode=disable", "--slot=logged"]
@@ -116,7 +116,7 @@ def test_a_replica_is_the_servers_work(runs: dict[str, Run]) -> None:
 def test_tags_of_sessions_that_symbols_read(
     replicated: DatabaseServer, tags_socket: Path, tmp_path: Path
 ) -> None:
-    """Their connections are identified by the socket in the server's own memory."""
+    """The sessions' connections are identified by the socket in the server's own memory."""
     ways: list[dict[str, Any]] = [
         {"tcp": True, "sslmode": "require"},
         {"tcp": True, "sslmode": "disable"},
@@ -182,7 +182,7 @@ def _skipped(client: PostgresClient) -> None:
 
 
 def _portals(client: PostgresClient) -> None:
-    """As asyncpg's cursor objects, and portals that end in other ways."""
+    """Uses portals as asyncpg's cursor objects do, and some that end in other ways."""
     client.exchange(parse(b"select generate_series(1, 20) from m_cursor", b"c"), SYNC)
     client.exchange(parse(b"select i from m_unused", b"u"), SYNC)
     for portal in (b"", b"p") * TURNS:

@@ -57,7 +57,7 @@ def _credentials(server: DatabaseServer, directory: Path, password: str) -> tupl
 def test_names_by_the_servers_list(
     server: DatabaseServer, tmp_path: Path, with_credentials: bool
 ) -> None:
-    """Also of a connection that first speaks later. One renamed since then has both names."""
+    """A connection that first speaks later has its name, too; a renamed one has both names."""
     options = ["--pid", str(server.pid), "--client-tags"]
     options += _credentials(server, tmp_path, PASSWORD) if with_credentials else ()
     with ExitStack() as stack:
@@ -164,7 +164,7 @@ def _recorded(server: DatabaseServer, directory: Path, address: str = "127.0.0.1
 def test_redis_with_tls_is_not_exact_and_its_sessions_are_loss(
     redis: DatabaseServer, tmp_path: Path
 ) -> None:
-    """Also if TLS is configured later. A server on a unix socket alone has none."""
+    """This holds also if TLS is configured later. A server on a unix socket alone has none."""
     assert (planned(redis).choice.attach_mode, planned(redis).choice.exact) == (
         AttachMode.SOCKET,
         True,

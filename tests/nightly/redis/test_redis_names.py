@@ -67,7 +67,7 @@ def _say(client: RedisClient, mark: str, story: list[tuple[bytes, int]]) -> str 
 
 
 def _names(run: Run) -> dict[str, str | None]:
-    """By key: the name of the client that sent the command."""
+    """For each key, the name of the client that sent the command."""
     gets = run.queries[run.queries["text"].str.fullmatch("GET .*:[?]")]
     pairs = zip(gets["text"].str[4:-2], gets["application"], strict=True)
     return {mark: None if pd.isna(name) else str(name) for mark, name in pairs}

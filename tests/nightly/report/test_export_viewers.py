@@ -116,7 +116,7 @@ def speedscope(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_speedscope_shows_what_was_measured(
     form: str, name: str, trace: Path, speedscope: Path, tmp_path: Path
 ) -> None:
-    """As its own command line opens a file: by a script that the page loads."""
+    """The file is opened as by speedscope's own command line: by a script of the page."""
     content = base64.b64encode(exported(form, trace, name).read_bytes()).decode()
     script = tmp_path / "open.js"
     script.write_text(f"speedscope.loadFileFromBase64({json.dumps(name)}, {json.dumps(content)})")
@@ -130,7 +130,8 @@ def test_speedscope_shows_what_was_measured(
 
 
 def _functions(driver: object) -> dict[str, tuple[int, int]]:
-    """By name: the whole and its own, as the table of the view `Sandwich` (key 3) has them."""
+    """For each name its total and its own value, as the table of the view `Sandwich` (key 3) has
+    them."""
     row = re.compile(r"^([\d,]+) \(\S+%\)\n([\d,]+) \(\S+%\)\n(.+)$", re.MULTILINE)
     end = time.monotonic() + 30
     cells: list[tuple[str, str, str]] = []

@@ -148,7 +148,8 @@ LOAD_OF = {**LOADS, "mariadb_pool": LOADS["mariadb"], "mysql8033": LOADS["mysql8
 def test_every_connection_is_a_session(
     name: str, options: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
-    """Also where a server gives a new connection the thread and the memory of the one before."""
+    """This holds also where a server gives a new connection the thread and the memory of the one
+    before."""
     server: DatabaseServer = request.getfixturevalue(name)
     load = LOAD_OF[name]
     with recording(tmp_path / "t", "--pid", str(server.pid), *options.split()):

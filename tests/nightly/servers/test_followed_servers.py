@@ -119,7 +119,7 @@ def in_root(top: Path, port: int) -> Iterator[tuple[int, redis_client.Redis]]:
 def test_a_server_in_another_root_with_other_libraries(
     root: Path, tmp_path: Path, ending: ExitStack
 ) -> None:
-    """It is examined below its own root, at the start and when it is followed."""
+    """The server is examined below its own root, at the start and when it is followed."""
     trace, port = tmp_path / "trace", free_port()
     with in_root(root, port) as (pid, client):
         ending.enter_context(recorded(trace, pid))
@@ -198,7 +198,7 @@ def test_a_chosen_server_that_restarts_unchanged(program: Path, tmp_path: Path) 
 def test_another_server_of_the_same_executable_is_not_counted(
     program: Path, tmp_path: Path
 ) -> None:
-    """It began later, and is no restart: the chosen server still runs."""
+    """The other one began later, and is no restart: the chosen server still runs."""
     trace = tmp_path / "trace"
     with serving(program, tmp_path / "a") as traced, recorded(trace, traced.pid):
         work(traced, "mine", COMMANDS)

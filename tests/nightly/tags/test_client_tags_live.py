@@ -47,7 +47,7 @@ def _client(connect: Callable[[], Any], number: int) -> None:
 
 
 def _renames_itself(server: DatabaseServer) -> None:
-    """Its comments override its connection's tags; a name that is refused, or taken back."""
+    """A client whose comments override its connection's tags, and whose new names are refused."""
     with closing(server.connect(application_name="endpoint=session,release=2.0")) as connection:
         connection.autocommit = True
         for statement in (
@@ -66,7 +66,7 @@ def _renames_itself(server: DatabaseServer) -> None:
 
 
 def _redis_client(server: DatabaseServer) -> None:
-    """Its only tags are in its connection's name."""
+    """A client whose only tags are in its connection's name."""
     with tag(endpoint="redis"):
         client = server.connect()
     with closing(client):
@@ -131,7 +131,7 @@ def test_live_is_recorded(
 
 
 def test_a_client_that_says_something_new_each_time(mariadb: DatabaseServer) -> None:
-    """It affects nobody else's tags, and what it loses is counted."""
+    """The client affects nobody else's tags, and what it loses is counted."""
 
     def floods() -> None:
         with closing(mariadb.connect()) as connection, connection.cursor() as cursor:

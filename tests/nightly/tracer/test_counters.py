@@ -138,7 +138,7 @@ def test_each_segment_has_what_was_counted_in_it() -> None:
 
 @pytest.mark.skipif(not {0, 1} <= os.sched_getaffinity(0), reason="needs CPUs 0 and 1")
 def test_further_counters_need_no_others() -> None:
-    """And nearly all page faults of a program that writes to its memory are in user space."""
+    """Nearly all page faults of a program that writes to its memory are in user space."""
     session, pid = traced(FAULT, f"more={FAULTS}:u", f"more={FAULTS}:k", f"more={FAULTS}")
     records = session.records(Block.SEGMENT_MORE)
     segments = records["counted"]["segment"]

@@ -131,7 +131,7 @@ def _first_but_cpu(waits: pd.Series) -> str:
 
 
 def test_commits_wait_for_the_disk(on_disk: DatabaseServer, tmp_path: Path) -> None:
-    """Of several at once, those that do not write the log wait for the one that does: a lock."""
+    """If several commit at once, one writes the log and the others wait for it: a lock."""
     with (
         recording(tmp_path / "t", f"--pid={on_disk.pid}"),
         closing(on_disk.connect()) as connection,
@@ -247,7 +247,7 @@ def _workers(server: DatabaseServer) -> list[psutil.Process]:
 
 
 def _run_delays(server: DatabaseServer, until_set: threading.Event) -> dict[int, int]:
-    """By worker: for how long it had waited for a CPU when it was seen last, in ns
+    """For each worker, how long it had waited for a CPU when it was seen last, in ns
     (Documentation/scheduler/sched-stats.rst).
     """
     delays: dict[int, int] = {}

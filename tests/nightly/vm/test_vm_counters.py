@@ -42,7 +42,8 @@ def counted(arm64: Run) -> Recorded:
 
 
 def test_every_segment_has_its_cycles_and_instructions(arm64: Run, counted: Recorded) -> None:
-    """As many as nanoseconds, up to the delay between reading the time and reading the counters.
+    """Each segment has as many as nanoseconds, up to the delay between reading the time and reading
+    the counters.
 
     So a load has as many as its CPU time, within 1 %: they include its start and its end.
     """

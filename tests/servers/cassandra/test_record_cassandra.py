@@ -91,7 +91,8 @@ def test_cassandra_requests_count_under_their_own_shape(trial: Trial) -> None:
 
 
 def test_cassandra_the_server_counts_the_same(trial: Trial) -> None:
-    """Its metrics count statements: a batch is six; a PREPARE and a failed statement are none."""
+    """Cassandra's metrics count statements: a batch is six; a PREPARE and a failed statement are
+    none."""
     # A driver reads the schema again whenever it likes, so only what lies between the two readings
     # of the metrics counts. A reply counts its own query: the first reading is in neither count.
     first, last = trial.run.having("cql_metrics")["begin_ns"].agg(["min", "max"])

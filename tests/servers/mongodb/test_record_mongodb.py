@@ -147,7 +147,7 @@ def _packed(driver: pymongo.MongoClient[dict[str, Any]], number: int) -> None:
 
 
 def _comments(tagged: Any) -> None:
-    """As drivers add them, also to bulk writes; any other comment stays in place."""
+    """Sends comments as drivers add them, also to bulk writes. Other comments stay in place."""
     comment = "endpoint='check%20out'"
     inserts = [pymongo.InsertOne({"a": n}) for n in range(3)]
     tagged.bulk_write([*inserts, pymongo.DeleteMany({"a": 1})], comment=f"{comment},n='1'")
@@ -195,7 +195,7 @@ def test_every_request_counts_under_its_own_shape(run: Run) -> None:
 
 
 def test_waits_add_up_to_the_latency_of_every_request(run: Run) -> None:
-    """Of clients with one request at a time, which have a thread each."""
+    """Clients have one request at a time, and a thread each."""
     waited = set(check_waits(run.trace)["query"])
     assert waited >= set(run.having("marker_")["query"])
 

@@ -237,7 +237,8 @@ def test_outcomes_are_told_where_the_reply_says(trial: Trial) -> None:
 
 
 def test_files_are_part_of_their_statement(trial: Trial) -> None:
-    """Also if it has more than 255 packets, is sent early, or a comment precedes LOAD."""
+    """This holds also if a file has more than 255 packets, is sent early, or a comment precedes
+    LOAD."""
     assert trial.run.having("m_fake").empty
     loads = trial.run.having("into table t ").sort_values("begin_ns")
     after = trial.run.having("m_after_file").sort_values("begin_ns")

@@ -64,7 +64,7 @@ class Plan:
 
 
 def plans(*, reads: bool, early: bool = False) -> list[Plan]:
-    """Those that a kernel with or without reads of sockets may load.
+    """The plans that a kernel with or without reads of sockets may load.
 
     Args:
         early: it gets the programs for early kernels, where no symbol mode needs loops.

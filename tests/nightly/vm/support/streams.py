@@ -46,7 +46,7 @@ NS_PER_MS = 1_000_000
 
 
 def parameter(name: str, values: Iterable[int]) -> str:
-    """Of a module, for `insmod`."""
+    """A parameter of a module, for `insmod`."""
     return f"{name}=" + ",".join(map(str, values))
 
 
