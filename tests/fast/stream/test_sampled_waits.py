@@ -95,6 +95,15 @@ def test_a_lost_end_does_not_hold_its_wait_back() -> None:
     ]
 
 
+def test_an_end_may_come_after_the_threads_next_wait() -> None:
+    """Its ring was read before, and the ring with both stacks after it."""
+    waits, _, _ = rows(begin(1400), begin(1600), flush(1500), ended(1400, 100), flush(3000))
+    assert [(wait["t_ns"] - T0, wait["ns"]) for wait in waits] == [
+        (1400 * MS, 100 * MS),
+        (1600 * MS, None),
+    ]
+
+
 def test_an_end_whose_stack_was_lost_is_dropped() -> None:
     """It may not be taken for that of a later wait."""
     waits, _, _ = rows(ended(3, 5), flush(1500), flush(3000), begin(3001))

@@ -39,16 +39,16 @@ def take_ended(
 ) -> tuple[Array, Array, Array]:
     """Returns the waits whose end is known, or lost, by time; their ends; and which have one.
 
-    Unless the stream is `ending`, each thread's newest wait stays pending until its end comes, and
-    so do ends from `sent_ns` on, whose waits may still come.
+    All records from before `sent_ns` have come. So an end is lost if the thread waited anew before,
+    and a stack if its wait ended before. Others stay pending, unless the stream is `ending`.
     """
     waits = take_rows(waits, np.argsort(waits["segment"]["t0_ns"], kind="stable"))
     place = {key: at for at, key in enumerate(_keys(ends["pid"], ends["begin_ns"]))}
     begun = _keys(waits["segment"]["pid"], waits["segment"]["t0_ns"])
     at = np.array([place.get(key, -1) for key in begun], np.int64)
     if not ending:
-        newest = dict(begun)
-        is_open = np.array([newest[pid] == t_ns for pid, t_ns in begun], bool) & (at < 0)
+        newest = dict(key for key in begun if key[1] < sent_ns)
+        is_open = np.array([t_ns >= newest.get(pid, 0) for pid, t_ns in begun], bool) & (at < 0)
         unused = ends["begin_ns"] + ends["ns"] >= sent_ns
         unused[at[at >= 0]] = False
         pending.add(Block.STACK, take_rows(waits, is_open))
