@@ -16,6 +16,7 @@
 #include "variant.h"
 
 #define WAIT_PERIODS 8 /* in a second */
+#define WAIT_SHARE   2 /* stacks per drawn wait: several kinds have draws */
 
 int programs_complain(const char *what, int err)
 {
@@ -40,13 +41,15 @@ static void fill_servers(struct qj_plan *plan, const struct options *options)
 	plan->only_running = options->only_running;
 }
 
-/* Waits are drawn at most as often as stacks are sampled; a short period divides a flood. */
+/* A short period divides a flood. */
 static void plan_waits(struct qj_plan *plan, const struct options *options, bool early)
 {
-	if (options->mode != QJ_MODE_RECORD || !options->stacks_hz || early)
+	unsigned per_s = (options->stacks_hz + WAIT_SHARE - 1) / WAIT_SHARE;
+
+	if (options->mode != QJ_MODE_RECORD || !per_s || early)
 		return;
-	plan->waits = (options->stacks_hz + WAIT_PERIODS - 1) / WAIT_PERIODS;
-	plan->wait_period_ns = plan->waits * 1000000000ull / options->stacks_hz;
+	plan->waits = (per_s + WAIT_PERIODS - 1) / WAIT_PERIODS;
+	plan->wait_period_ns = plan->waits * 1000000000ull / per_s;
 }
 
 static int fill_plan(struct qj_plan *plan, struct probes *probes, const struct options *options,
