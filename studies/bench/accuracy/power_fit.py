@@ -26,7 +26,8 @@ from qjoule.model.coefficients import Coefficients
 from qjoule.model.energy import Bool
 from qjoule.model.features import FEATURES
 from qjoule.model.fit.beliefs import belief_of
-from qjoule.model.fit.block import Evidence, fit_block
+from qjoule.model.fit.block import fit_block
+from qjoule.model.fit.evidence import Evidence
 from qjoule.model.fit.observed import Rows, predict
 from qjoule.model.nonnegative import solve_nonnegative
 from qjoule.model.power_model import PowerModel

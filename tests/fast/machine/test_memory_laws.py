@@ -28,7 +28,8 @@ from qjoule.model.batches import BLOCK_NS
 from qjoule.model.coefficients import Coefficients
 from qjoule.model.coefficients_used import Calibrated, Remembered
 from qjoule.model.fit.cell_algebra import arrow, folded, restricted
-from qjoule.model.fit.cells import Cell, Conditions, MemoryReport, union
+from qjoule.model.fit.cells import Cell, Conditions, union
+from qjoule.model.fit.evidence import Evidence
 from qjoule.model.fit.remembered import EvidenceQuery, Now, combined_evidence
 from qjoule.model.labels import GroupLabel
 from qjoule.model.ledger import Ledger
@@ -187,7 +188,7 @@ def test_only_an_idle_machine_tells_of_rest_and_only_one_number_a_package() -> N
 ALL = np.arange(1, 20, dtype=np.uint64)
 
 
-def estimate(report: MemoryReport) -> tuple[F64, F64]:
+def estimate(report: Evidence) -> tuple[F64, F64]:
     """Values and standard errors under a wide prior around 2 (fixed) and 1 (shapes)."""
     count = len(report.moment) - len(NAMES)
     weight = np.append(np.full(len(NAMES), 1e-4), np.full(count, 0.15**-2.0))
@@ -196,7 +197,7 @@ def estimate(report: MemoryReport) -> tuple[F64, F64]:
     return covariance @ (report.moment + weight * mean), np.sqrt(np.diag(covariance))
 
 
-def of(cells: list[Cell], keys: np.ndarray = ALL[:3], now_s: float = NOW_S) -> MemoryReport:
+def of(cells: list[Cell], keys: np.ndarray = ALL[:3], now_s: float = NOW_S) -> Evidence:
     releases = np.full(len(keys), 7, np.uint64)
     return combined_evidence(
         cells, EvidenceQuery("package", NAMES, keys, releases), Now(now_s, USUAL)

@@ -104,7 +104,8 @@ def test_evidence_is_no_more_than_a_class_s_cores_can_tell(seed: int, factors: l
     says less of each factor than the deviation that is allowed between cores and package."""
     case = simulated(seed, tuple(factors), seconds=12)  # type: ignore[arg-type]
     evidence, value = evidence_of(case)
-    precision, moment = evidence(value)
+    told = evidence(value)
+    precision, moment = told.precision, told.moment
     assert np.allclose(precision, precision.T)
     scale = np.sqrt(np.maximum(np.diag(precision), 1e-300))
     assert np.linalg.eigvalsh(precision / np.outer(scale, scale)).min() > -1e-6

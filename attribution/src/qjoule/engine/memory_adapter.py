@@ -13,8 +13,8 @@ from qjoule.engine.class_keys import ClassKeys, hashed
 from qjoule.model.arrays import F64
 from qjoule.model.coefficients_used import Remembered
 from qjoule.model.energy import I64
-from qjoule.model.fit.cell_algebra import Eliminated, marginalised
-from qjoule.model.fit.cells import U64, Cell, Conditions, MemoryReport
+from qjoule.model.fit.cells import U64, Cell, Conditions
+from qjoule.model.fit.evidence import Evidence, Nuisance
 from qjoule.model.fit.remembered import (
     BlockEvidence,
     EvidenceQuery,
@@ -58,11 +58,8 @@ class _OpenCell:
         _, first = np.unique(keys[keyed], return_index=True)
         distinct = np.sort(keyed[first])
         gone = np.setdiff1d(np.arange(len(keys)), distinct)
-        prior = np.full(len(gone), block.spread**-2.0)
-        report = marginalised(
-            MemoryReport(block.evidence.precision, block.evidence.moment),
-            np.append(np.arange(f), f + distinct),
-            Eliminated(f + gone, prior, np.ones(len(gone))),
+        evidence, _ = block.evidence.marginal(
+            np.append(np.arange(f), f + distinct), Nuisance(f + gone, block.spread**-2.0, 1.0)
         )
         for key, release in zip(keys[distinct].tolist(), releases[distinct].tolist(), strict=True):
             if key not in self.keys:
@@ -73,8 +70,8 @@ class _OpenCell:
         before = len(self.moment)
         precision[:before, :before], moment[:before] = self.precision, self.moment
         at = [*range(f), *(f + self.keys.index(key) for key in keys[distinct].tolist())]
-        precision[np.ix_(at, at)] += report.precision
-        moment[at] += report.moment
+        precision[np.ix_(at, at)] += evidence.precision
+        moment[at] += evidence.moment
         self.precision, self.moment = precision, moment
         self.value, self.spread = block.value, block.spread
         self.span_ns = (self.span_ns[0] if self.blocks else block.end_ns, block.end_ns)
@@ -89,9 +86,8 @@ class _OpenCell:
         shapes = best[np.argsort(keys[best])]
         stays = np.append(used, f + shapes).astype(np.int64)
         gone = np.setdiff1d(np.arange(f, f + len(keys)), f + shapes)
-        prior = np.full(len(gone), self.spread**-2.0)
-        whole = MemoryReport(self.precision, self.moment)
-        report = marginalised(whole, stays, Eliminated(gone, prior, np.ones(len(gone))))
+        whole = Evidence(self.precision, self.moment)
+        stored, _ = whole.marginal(stays, Nuisance(gone, self.spread**-2.0, 1.0))
         n = len(used)
         empty = np.zeros(0)
         bare = Cell(
@@ -109,8 +105,8 @@ class _OpenCell:
             np.array([ident], np.uint64),
             self.refused == self.blocks,
         )
-        parts = (report.precision[:n, :n], report.precision[n:, :n], report.precision[n:, n:])
-        return bare.holding(*parts, report.moment).stored()
+        parts = (stored.precision[:n, :n], stored.precision[n:, :n], stored.precision[n:, n:])
+        return bare.holding(*parts, stored.moment).stored()
 
 
 class MemoryAdapter:
@@ -166,7 +162,7 @@ class MemoryAdapter:
             if len(self._cache) >= _MOST_CACHED:
                 self._cache.clear()
 
-            def of_keys(chosen: U64, on: U64) -> MemoryReport:
+            def of_keys(chosen: U64, on: U64) -> Evidence:
                 wanted = EvidenceQuery(domain, tuple(names), chosen, on)
                 return combined_evidence(self._cells, wanted, now)
 

@@ -11,7 +11,6 @@ Gaussian priors. The noise's spectrum and the spread of the factors are learned 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,6 +19,7 @@ from qjoule.model.arrays import F64
 from qjoule.model.coefficients import THETA
 from qjoule.model.fit.averaged import Average, Prior, averaged
 from qjoule.model.fit.discrepancy import NO_MISFIT, Misfit, discrepancy, misfit_of
+from qjoule.model.fit.evidence import Evidence, Nuisance
 from qjoule.model.fit.observed import Rows, ZoneNoise, above_idle, mean_w, predict
 from qjoule.model.nonnegative import solve_nonnegative
 
@@ -72,20 +72,9 @@ _DEGREES = 4.0  #: of freedom of Student's t
 
 
 @dataclass(frozen=True)
-class Evidence:
-    """The windows' evidence on (idle_w, shared_w, theta, factor): precision (p, p), moment (p,)."""
-
-    precision: F64
-    moment: F64
-
-    @staticmethod
-    def none(size: int) -> Evidence:
-        return Evidence(np.zeros((size, size)), np.zeros(size))
-
-
-@dataclass(frozen=True)
 class BlockFit:
-    """Estimates of all parameters, and the evidence of this block alone."""
+    """Estimates of all parameters (idle_w, shared_w, theta, factor), and the evidence of this block
+    alone."""
 
     estimate: Average
     evidence: Evidence
@@ -142,7 +131,9 @@ def fit_block(rows: Rows, belief: Prior, before: Evidence) -> BlockFit:
         nuisance_sigma = np.concatenate(
             [curve_sigma, warm_sigma, (drift_sigma_w[:, None] / _HARMONICS).ravel()]
         )
-        block_evidence, nuisance_at = _marginal(joint, size, nuisance_sigma)
+        block_evidence, nuisance_at = joint.marginal(
+            np.arange(size), Nuisance(np.arange(size, x.shape[1]), nuisance_sigma**-2.0, 0.0)
+        )
         evidence = _all_evidence(before, block_evidence, rows, value)
         estimate = averaged(evidence.precision, evidence.moment, belief)
         value = estimate.value
@@ -185,11 +176,8 @@ def fit_block(rows: Rows, belief: Prior, before: Evidence) -> BlockFit:
 def _all_evidence(before: Evidence, block: Evidence, rows: Rows, value: F64) -> Evidence:
     """The sum of the evidence of earlier blocks, of this block, and of single cores' counters at
     `value`."""
-    total = Evidence(before.precision + block.precision, before.moment + block.moment)
-    if rows.core_evidence is None:
-        return total
-    precision, moment = rows.core_evidence(value)
-    return Evidence(total.precision + precision, total.moment + moment)
+    total = before.plus(block)
+    return total if rows.core_evidence is None else total.plus(rows.core_evidence(value))
 
 
 def _k_sigma(belief: Prior) -> float:
@@ -255,22 +243,3 @@ def _drift_sigma_w(coefficients: F64, expected_w: F64) -> F64:
         _DRIFT_PRIOR_WEIGHT + _WAVES
     )
     return np.asarray(np.sqrt(variance))
-
-
-def _marginal(
-    joint: Evidence, size: int, nuisance_sigma: F64
-) -> tuple[Evidence, Callable[[F64], F64]]:
-    """Evidence on the first `size` parameters, and a function that maps their values to the
-    nuisance coefficients."""
-    nuisance_precision = joint.precision[size:, size:] + np.diag(nuisance_sigma**-2.0)
-    cross = joint.precision[:size, size:]
-    solved = np.linalg.solve(nuisance_precision, np.column_stack([cross.T, joint.moment[size:]]))
-    marginal = Evidence(
-        joint.precision[:size, :size] - cross @ solved[:, :-1],
-        joint.moment[:size] - cross @ solved[:, -1],
-    )
-
-    def nuisance_at(value: F64) -> F64:
-        return np.asarray(solved[:, -1] - solved[:, :-1] @ value)
-
-    return marginal, nuisance_at

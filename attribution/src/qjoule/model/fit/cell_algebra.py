@@ -5,14 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from qjoule.model.arrays import F64
-from qjoule.model.energy import I64
-from qjoule.model.fit.cells import HALF_LIFE_S, MAX_MEMBERS, REST, U64, Cell, MemoryReport
+from qjoule.model.fit.cells import HALF_LIFE_S, MAX_MEMBERS, REST, U64, Cell
+from qjoule.model.fit.evidence import Evidence, Nuisance
 
 #: When a shape is integrated out of a cell that is folded, its factor may be this many times
 #: further from 1 than its prior says. So the remaining evidence on the machine's coefficients is
@@ -22,17 +21,7 @@ _FOLDED_WIDENING = 30.0
 _DAY_TO_DAY = 0.02
 
 
-class Eliminated(NamedTuple):
-    """Parameters to integrate out: their positions, and the precision and mean of their prior."""
-
-    positions: I64
-    weight: F64
-    mean: F64
-
-
-def restricted(
-    cell: Cell, names: Sequence[str], keys: U64, void: U64 | None = None
-) -> MemoryReport:
+def restricted(cell: Cell, names: Sequence[str], keys: U64, void: U64 | None = None) -> Evidence:
     """Evidence of a cell on `names` and `keys`; the others are integrated out.
 
     Shapes in `keys` that the cell lacks get no evidence. `void`: shapes whose evidence in this cell
@@ -45,28 +34,23 @@ def restricted(
     fixed, moment_f, own, cross, moment_g = _without_shapes(cell, retained)
     name_columns = [i for i, name in enumerate(cell.names) if name in names]
     eliminated = [i for i in range(f) if i not in name_columns]
-    precision = np.block([[fixed, cross.T], [cross, own]])
-    moment = np.concatenate([moment_f, moment_g])
-    if eliminated:
-        remaining = np.array([*name_columns, *range(f, len(moment))], np.int64)
-        sigma = np.maximum(np.abs(cell.value[eliminated]), 1e-9)
-        marginal = marginalised(
-            MemoryReport(precision, moment),
-            remaining,
-            Eliminated(np.array(eliminated), sigma**-2, cell.value[eliminated]),
-        )
-        precision, moment = marginal
+    evidence = Evidence(
+        np.block([[fixed, cross.T], [cross, own]]), np.concatenate([moment_f, moment_g])
+    )
+    remaining = np.array([*name_columns, *range(f, len(evidence.moment))], np.int64)
+    sigma = np.maximum(np.abs(cell.value[eliminated]), 1e-9)
+    nuisance = Nuisance(np.array(eliminated, np.int64), sigma**-2, cell.value[eliminated])
+    evidence, _ = evidence.marginal(remaining, nuisance)
     target = np.concatenate(
         [
             np.array([names.index(cell.names[i]) for i in name_columns], np.int64),
             len(names) + np.searchsorted(keys, cell.keys[retained]).astype(np.int64),
         ]
     ).astype(np.int64)
-    size = len(names) + len(keys)
-    report = MemoryReport(np.zeros((size, size)), np.zeros(size))
-    report.precision[np.ix_(target, target)] = precision
-    report.moment[target] = moment
-    return report
+    result = Evidence.none(len(names) + len(keys))
+    result.precision[np.ix_(target, target)] = evidence.precision
+    result.moment[target] = evidence.moment
+    return result
 
 
 def _without_shapes(cell: Cell, retained: npt.NDArray[np.bool_]) -> tuple[F64, F64, F64, F64, F64]:
@@ -78,13 +62,8 @@ def _without_shapes(cell: Cell, retained: npt.NDArray[np.bool_]) -> tuple[F64, F
     if not cell.folded:
         precision = np.block([[cell.fixed, cell.cross.T], [cell.cross, cell.own]])
         remaining = np.append(np.arange(f), f + np.flatnonzero(retained))
-        positions = f + np.flatnonzero(eliminated)
-        weight = np.full(len(positions), prior)
-        marginal = marginalised(
-            MemoryReport(precision, cell.moment),
-            remaining,
-            Eliminated(positions, weight, np.ones(len(positions))),
-        )
+        nuisance = Nuisance(f + np.flatnonzero(eliminated), prior, 1.0)
+        marginal, _ = Evidence(precision, cell.moment).marginal(remaining, nuisance)
         return (
             marginal.precision[:f, :f],
             marginal.moment[:f],
@@ -99,24 +78,6 @@ def _without_shapes(cell: Cell, retained: npt.NDArray[np.bool_]) -> tuple[F64, F
         np.diag(cell.own[retained]),
         cell.cross[retained],
         moment_g[retained],
-    )
-
-
-def marginalised(evidence: MemoryReport, remaining: I64, nuisance: Eliminated) -> MemoryReport:
-    """Evidence on the parameters `remaining`; those of `nuisance` are integrated out under their
-    prior."""
-    precision, moment = evidence
-    if not len(nuisance.positions):
-        return MemoryReport(precision[np.ix_(remaining, remaining)], moment[remaining])
-    nuisance_precision = precision[np.ix_(nuisance.positions, nuisance.positions)] + np.diag(
-        nuisance.weight
-    )
-    cross = precision[np.ix_(remaining, nuisance.positions)]
-    nuisance_moment = moment[nuisance.positions] + nuisance.weight * nuisance.mean
-    solved = np.linalg.solve(nuisance_precision, np.column_stack([cross.T, nuisance_moment]))
-    return MemoryReport(
-        precision[np.ix_(remaining, remaining)] - cross @ solved[:, :-1],
-        moment[remaining] - cross @ solved[:, -1],
     )
 
 

@@ -131,13 +131,6 @@ class Cell:
         return (len(self.members), len(self.keys), self.when_s, matrix.tobytes())
 
 
-class MemoryReport(NamedTuple):
-    """Evidence on named parameters and on shapes: precision (p, p), moment (p,)."""
-
-    precision: F64
-    moment: F64
-
-
 def _rounded(values: F64) -> F64:
     return np.asarray(values, np.float32).astype(np.float64)
 

@@ -24,6 +24,7 @@ from qjoule.model.energy import ONE_CORE
 from qjoule.model.features import basis_slopes
 from qjoule.model.fit.averaged import Prior
 from qjoule.model.fit.core_noise import CoreTerms, Levels, RowNoise
+from qjoule.model.fit.evidence import Evidence, Nuisance
 from qjoule.model.fit.observed import Rows, weights
 from qjoule.model.fit.rows import Source, make_rows
 from qjoule.model.per_core import CoreCounters
@@ -66,8 +67,8 @@ class CoreEvidence:
     fixed: int
     spread: float
 
-    def __call__(self, value: F64) -> tuple[F64, F64]:
-        """Precision (p, p) and moment (p,) on all parameters of the package, at their `value`."""
+    def __call__(self, value: F64) -> Evidence:
+        """Evidence on all parameters of the package, at their `value` (p,)."""
         first = self.fixed - len(THETA)
         index = np.concatenate([first + _ESTIMATED, np.arange(self.fixed, len(value))]).astype(
             np.int64
@@ -77,10 +78,10 @@ class CoreEvidence:
             _TERM_ERRORS * np.abs(value[first + _ESTIMATED]),
             np.full(len(value) - self.fixed, _CLASS_ERROR * self.spread),
         )
-        precision, moment = _blurred(*equations.evidence(), sigma)
-        full_precision, full_moment = np.zeros((len(value),) * 2), np.zeros(len(value))
-        full_precision[np.ix_(index, index)], full_moment[index] = precision, moment
-        return full_precision, full_moment
+        evidence, full = equations.evidence().drifted(np.diag(sigma)), Evidence.none(len(value))
+        full.precision[np.ix_(index, index)] = evidence.precision
+        full.moment[index] = evidence.moment
+        return full
 
 
 def with_cores(
@@ -109,15 +110,6 @@ def _with_package_crowd(rows: Rows, packages: Sequence[int]) -> Rows:
         busy = np.maximum(active[in_package].sum(axis=0), 1.0)
         crowd[np.isin(rows.zone, in_package)] = np.tile(busy, len(in_package))[:, None]
     return replace(rows, crowd=crowd)
-
-
-def _blurred(precision: F64, moment: F64, sigma: F64) -> tuple[F64, F64]:
-    """Evidence on parameters that each differ by `sigma` (p,) from those that were measured."""
-    index = np.flatnonzero(sigma > 0)
-    error_precision = precision[np.ix_(index, index)] + np.diag(sigma[index] ** -2.0)
-    cross = precision[:, index]
-    solved = np.linalg.solve(error_precision, np.column_stack([cross.T, moment[index]]))
-    return precision - cross @ solved[:, :-1], moment - cross @ solved[:, -1]
 
 
 def _nuisance(rows: Rows, levels: Levels) -> tuple[F64, F64]:
@@ -168,16 +160,12 @@ class _NormalEquations:
             outlier_factor = noise.odd(rows, error, model.dynamic_w)
         return _NormalEquations(gram, moment, size, noise.repeats)
 
-    def evidence(self) -> tuple[F64, F64]:
-        """Precision and moment of the estimated parameters."""
+    def evidence(self) -> Evidence:
+        """Evidence on the estimated parameters."""
         size = self.estimated_count
-        cross = self.gram[size:, :size]
-        right_side = np.column_stack([cross, self.moment[size:]])
-        solved = np.linalg.solve(self.gram[size:, size:], right_side)
-        precision = self.gram[:size, :size] - cross.T @ solved[:, :-1]
-        return precision / self.repeats, (
-            self.moment[:size] - cross.T @ solved[:, -1]
-        ) / self.repeats
+        nuisance = Nuisance(np.arange(size, len(self.moment)), 0.0, 0.0)  # their priors are in it
+        marginal, _ = Evidence(self.gram, self.moment).marginal(np.arange(size), nuisance)
+        return marginal.scaled(1.0 / self.repeats)
 
 
 @dataclass(frozen=True)

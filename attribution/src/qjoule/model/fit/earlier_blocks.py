@@ -17,7 +17,8 @@ import numpy.typing as npt
 from qjoule.model.arrays import F64, Renumbering
 from qjoule.model.energy import I64, Bool
 from qjoule.model.fit.averaged import Prior
-from qjoule.model.fit.block import BlockFit, Evidence
+from qjoule.model.fit.block import BlockFit
+from qjoule.model.fit.evidence import Evidence, Nuisance
 from qjoule.model.fit.observed import Rows
 from qjoule.model.fit.solo import SingleClassEvidence
 
@@ -78,10 +79,7 @@ class DecayedEvidence:
 
         `keep`: share of the earlier evidence that still counts.
         """
-        evidence = Evidence(
-            keep * self.evidence.precision + block.precision,
-            keep * self.evidence.moment + block.moment,
-        )
+        evidence = self.evidence.scaled(keep).plus(block)
         return DecayedEvidence(evidence, self.classes, spread, self.alone.plus(alone, keep))
 
     def renumbered(self, renumbering: Renumbering) -> DecayedEvidence:
@@ -99,20 +97,10 @@ class DecayedEvidence:
         """The evidence on the classes of `retained` (g,); the others are integrated out."""
         if retained.all():
             return self
-        remaining = np.append(np.ones(len(self.evidence.moment) - len(retained), bool), retained)
-        eliminated = ~remaining
-        matrix, moment = self.evidence.precision, self.evidence.moment
-        eliminated_precision = (
-            matrix[np.ix_(eliminated, eliminated)]
-            + np.eye(int(eliminated.sum())) * self.spread**-2.0
-        )
-        cross = matrix[np.ix_(remaining, eliminated)]
-        right_side = np.column_stack([cross.T, moment[eliminated] + self.spread**-2.0])
-        solved = np.linalg.solve(eliminated_precision, right_side)
-        marginal = Evidence(
-            matrix[np.ix_(remaining, remaining)] - cross @ solved[:, :-1],
-            moment[remaining] - cross @ solved[:, -1],
-        )
+        fixed = len(self.evidence.moment) - len(retained)
+        remaining = np.append(np.arange(fixed), fixed + np.flatnonzero(retained))
+        nuisance = Nuisance(fixed + np.flatnonzero(~retained), self.spread**-2.0, 1.0)
+        marginal, _ = self.evidence.marginal(remaining, nuisance)
         alone = SingleClassEvidence(
             self.alone.precision[np.ix_(remaining, remaining)], self.alone.alone_s[retained]
         )

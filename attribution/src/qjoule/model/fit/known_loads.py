@@ -21,8 +21,9 @@ from qjoule.model.coefficients import (
 from qjoule.model.energy import Bool, Series
 from qjoule.model.features import FEATURES
 from qjoule.model.fit.beliefs import belief_of
-from qjoule.model.fit.block import BlockFit, Evidence, fit_block
+from qjoule.model.fit.block import BlockFit, fit_block
 from qjoule.model.fit.earlier_blocks import rest_changes_w
+from qjoule.model.fit.evidence import Evidence
 from qjoule.model.fit.kernel_rows import KernelRows, Phase, kernel_rows
 from qjoule.model.fit.observed import predict
 from qjoule.model.fit.rows import Source, itself, make_rows

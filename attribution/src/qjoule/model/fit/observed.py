@@ -20,6 +20,7 @@ from qjoule.model.arrays import F64
 from qjoule.model.coefficients import THETA, WEIGHT_TERMS
 from qjoule.model.energy import I64, Bool
 from qjoule.model.features import basis, basis_slopes
+from qjoule.model.fit.evidence import Evidence
 
 #: Correlation length in seconds of what a call or a burst leaves unexplained.
 _RED_S = 0.15
@@ -37,7 +38,7 @@ class Rows:
     window edge as power. `model_error`: error of the model, relative to the power above idle.
     `step_s`: mean length of a row. `spans`: each row's length over `step_s`, (n,), or (1,) if all
     are equal. `core_evidence`: maps values of all parameters (p,) to the evidence of single cores'
-    counters: precision (p, p) and moment (p,); None: there are no such counters.
+    counters; None: there are no such counters.
     """
 
     power_w: F64
@@ -52,7 +53,7 @@ class Rows:
     step_s: float
     model_error: float = 0.02
     spans: F64 = field(default_factory=lambda: np.ones(1))
-    core_evidence: Callable[[F64], tuple[F64, F64]] | None = None
+    core_evidence: Callable[[F64], Evidence] | None = None
 
     @property
     def lengths_s(self) -> F64:

@@ -18,9 +18,9 @@ import numpy.typing as npt
 
 from qjoule.model.arrays import F64
 from qjoule.model.energy import I64
-from qjoule.model.fit.block import Evidence
 from qjoule.model.fit.cell_algebra import changed_since, outdated, restricted, since_anew
-from qjoule.model.fit.cells import HALF_LIFE_S, U64, Cell, Conditions, MemoryReport
+from qjoule.model.fit.cells import HALF_LIFE_S, U64, Cell, Conditions
+from qjoule.model.fit.evidence import Evidence
 
 #: Drift (1 sigma) relative to a parameter's value, as a calibration's: leakage follows temperature.
 _IDLE_DRIFT, _SHARED_DRIFT, _SCALE_DRIFT = 0.02, 0.05, 0.03
@@ -96,8 +96,7 @@ class Recalled:
 
     def drifted(self, root: F64) -> Recalled:
         """The evidence after a drift whose covariance is `root` (p, m) times its transpose."""
-        aged = _drifted(MemoryReport(self.evidence.precision, self.evidence.moment), root)
-        return Recalled(Evidence(aged.precision, aged.moment), self.known)
+        return Recalled(self.evidence.drifted(root), self.known)
 
     def without(self, column: int, spread: float) -> Recalled:
         """The evidence without that on one class, which is integrated out under its prior."""
@@ -140,24 +139,23 @@ class EvidenceQuery(NamedTuple):
     releases: U64
 
 
-def combined_evidence(cells: Sequence[Cell], query: EvidenceQuery, now: Now) -> MemoryReport:
+def combined_evidence(cells: Sequence[Cell], query: EvidenceQuery, now: Now) -> Evidence:
     """Evidence on names and keys, in that order, of all cells of a domain."""
     domain, names, keys, releases = query
     domain_cells = since_anew([cell for cell in cells if cell.domain == domain])
     size = len(names) + len(keys)
-    total = MemoryReport(np.zeros((size, size)), np.zeros(size))
+    total = Evidence.none(size)
     changes = changed_since(domain_cells)
     sources: dict[tuple[int, Conditions], list[Cell]] = {}
     for cell in domain_cells:
         sources.setdefault((cell.source, cell.conditions), []).append(cell)
     youngest = np.inf
     for (_, conditions), source_cells in sorted(sources.items()):
-        source_evidence = MemoryReport(np.zeros((size, size)), np.zeros(size))
+        source_evidence = Evidence.none(size)
         other_release = np.zeros(len(keys), bool)  # shapes that ran on another release
         for cell in source_cells:
             cell_evidence = restricted(cell, names, keys, outdated(cell, changes))
-            source_evidence.precision[:] += cell_evidence.precision
-            source_evidence.moment[:] += cell_evidence.moment
+            source_evidence = source_evidence.plus(cell_evidence)
             positions = np.minimum(np.searchsorted(cell.keys, keys), max(len(cell.keys) - 1, 0))
             if len(cell.keys):
                 other_release |= (cell.keys[positions] == keys) & (
@@ -167,17 +165,15 @@ def combined_evidence(cells: Sequence[Cell], query: EvidenceQuery, now: Now) -> 
         value = _values(source_cells, names)
         widened = now.widened * _widening(conditions, now.conditions)
         drift = _drift(names, value, age_s, widened, other_release)
-        aged = _drifted(source_evidence, drift)
         weight = max(0.5 ** (age_s / HALF_LIFE_S), _LEAST_WEIGHT)
-        total.precision[:] += weight * aged.precision
-        total.moment[:] += weight * aged.moment
+        total = total.plus(source_evidence.drifted(drift).scaled(weight))
         youngest = min(youngest, age_s)
     if np.isfinite(youngest):
         value = _values(domain_cells, names)
         common = _drift(
             names, value, youngest, _COMMON_DRIFT * now.widened, np.zeros(len(keys), bool)
         )
-        return _drifted(total, common)
+        return total.drifted(common)
     return total
 
 
@@ -232,21 +228,8 @@ def _drift(
     return root[:, root.any(axis=0)]
 
 
-def _drifted(evidence: MemoryReport, root: F64) -> MemoryReport:
-    """Evidence on the present parameters, from evidence on those before a drift."""
-    if not root.shape[1]:
-        return evidence
-    scaled_root = evidence.precision @ root
-    inner = np.eye(root.shape[1]) + root.T @ scaled_root
-    solved = np.linalg.solve(inner, np.column_stack([scaled_root.T, root.T @ evidence.moment]))
-    precision = evidence.precision - scaled_root @ solved[:, :-1]
-    return MemoryReport(
-        (precision + precision.T) / 2.0, evidence.moment - scaled_root @ solved[:, -1]
-    )
-
-
 def by_key(
-    evidence_of: Callable[[U64, U64], MemoryReport], names: int, keys: U64, releases: U64
+    evidence_of: Callable[[U64, U64], Evidence], names: int, keys: U64, releases: U64
 ) -> Recalled:
     """Evidence by class from evidence by key. `keys` (classes,): 0 for a class without one.
 

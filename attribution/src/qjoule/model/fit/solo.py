@@ -139,7 +139,7 @@ def narrowed(
 class SingleClassEvidence:
     """The evidence of rows in which one class, or nothing, ran.
 
-    `precision` (p, p): of all parameters, in the order of `block.Evidence`; `alone_s` (g,): seconds
+    `precision` (p, p): of all parameters, in the order of `block.BlockFit`; `alone_s` (g,): seconds
     for which each class alone kept a zone active.
     """
 

@@ -12,9 +12,10 @@ from qjoule.model.arrays import F64
 from qjoule.model.coefficients import THETA
 from qjoule.model.energy import I64
 from qjoule.model.fit.averaged import Prior
-from qjoule.model.fit.block import BlockFit, Evidence, fit_block
+from qjoule.model.fit.block import BlockFit, fit_block
 from qjoule.model.fit.cells import REST
 from qjoule.model.fit.earlier_blocks import IdlePowerEvidence
+from qjoule.model.fit.evidence import Evidence
 from qjoule.model.fit.observed import Rows, mean_w
 from qjoule.model.fit.remembered import BlockEvidence, Memory, Recalled
 from qjoule.model.zones import Zone
@@ -76,14 +77,14 @@ def fit_with_memory(
     if calibrated and _contradicts(belief, recalled):
         return MemoryFit(fit_block(rows, belief, before), (), CONTRADICTION)
     changed: list[int] = []
-    fit = fit_block(rows, belief, _sum(before, recalled.evidence))
+    fit = fit_block(rows, belief, before.plus(recalled.evidence))
     while recalled.known.any() and len(changed) <= _MOST_CHANGES:
         column = _most_changed(fit, belief, before, recalled)
         if column < 0:
             break
         changed.append(column)
         recalled = recalled.without(column, fit.spread)
-        fit = fit_block(rows, belief, _sum(before, recalled.evidence))
+        fit = fit_block(rows, belief, before.plus(recalled.evidence))
     if len(changed) > _MOST_CHANGES:
         return MemoryFit(fit_block(rows, belief, before), (), MISFIT)
     for widened in _WIDENINGS:
@@ -97,7 +98,7 @@ def fit_with_memory(
     if predicts_worse or distance > _TOO_FAR:
         return MemoryFit(fit_block(rows, belief, before), (), MISFIT)
     if widened > 1.0:
-        fit = fit_block(rows, belief, _sum(before, recalled.evidence))
+        fit = fit_block(rows, belief, before.plus(recalled.evidence))
     return MemoryFit(fit, tuple(changed))
 
 
@@ -138,7 +139,7 @@ def _distance(
     """
     prior, mean = _prior(fit, belief, len(recalled.evidence.moment))
     prior_evidence = Evidence(prior, prior @ mean)
-    value, covariance = _posterior(prior_evidence, _sum(before, fit.evidence))
+    value, covariance = _posterior(prior_evidence, before.plus(fit.evidence))
     memory_value, memory_covariance = _posterior(prior_evidence, recalled.evidence)
     cross_covariance = covariance @ prior @ memory_covariance
     total = covariance + memory_covariance + np.diag((_LEAST_PARAMETER_ERROR * value) ** 2)
@@ -278,10 +279,6 @@ class BlockMemory:
             self.memory.learned(self._idle_domain, names, _NO_CLASSES, block)
 
 
-def _sum(a: Evidence, b: Evidence) -> Evidence:
-    return Evidence(a.precision + b.precision, a.moment + b.moment)
-
-
 def _most_changed(fit: BlockFit, belief: Prior, before: Evidence, recalled: Recalled) -> int:
     """The column of the class that differs most from the memory; -1 if none does.
 
@@ -291,10 +288,8 @@ def _most_changed(fit: BlockFit, belief: Prior, before: Evidence, recalled: Reca
     and Influence in Regression, 1982).
     """
     prior, mean = _prior(fit, belief, len(recalled.evidence.moment))
-    block_evidence = _sum(before, fit.evidence)
-    block_evidence = Evidence(
-        block_evidence.precision + prior, block_evidence.moment + prior @ mean
-    )
+    block_evidence = before.plus(fit.evidence)
+    block_evidence = block_evidence.plus(Evidence(prior, prior @ mean))
     value, covariance = _posterior(block_evidence, recalled.evidence)
     remembered = np.flatnonzero(recalled.known)
     index = len(belief.mean) + remembered
@@ -313,7 +308,7 @@ def _most_changed(fit: BlockFit, belief: Prior, before: Evidence, recalled: Reca
 
 
 def _posterior(a: Evidence, b: Evidence) -> tuple[F64, F64]:
-    total = _sum(a, b)
+    total = a.plus(b)
     scale = np.sqrt(np.maximum(np.diag(total.precision), 1e-300))
     covariance = np.linalg.inv(total.precision / np.outer(scale, scale)) / np.outer(scale, scale)
     return covariance @ total.moment, covariance
