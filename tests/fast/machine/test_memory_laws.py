@@ -240,6 +240,9 @@ def test_old_evidence_counts_less_and_less() -> None:
     assert sigmas[3][len(NAMES) :].min() >= 0.024
     assert sigmas[5][len(NAMES) :].max() < 0.15
     assert np.allclose(estimate(of([old], now_s=NOW_S - 7 * DAY_S))[1], sigmas[3])
+    # From 13 weeks on drift stays the same: only the half-life makes evidence count less.
+    sigma_of = [estimate(of([old], now_s=NOW_S + days * DAY_S))[1] for days in (95, 118)]
+    assert (sigma_of[1][len(NAMES) :] > 1.05 * sigma_of[0][len(NAMES) :]).all()
     many = [cell(seed, windows=50_000, when_s=NOW_S - 3600.0) for seed in range(40)]
     value, sigma = estimate(of(many))
     assert sigma[0] > 0.013 * 20.0, "a drift common to all is left"
