@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 #: An interrupt within this time is a copy: sudo and the root part pass on the terminal's.
 _SAME_S = 1.0
-_AGAIN_S = 0.01
+_AGAIN_S = 0.01  #: longer than a hook runs, as a rule; if not, the signal is sent once more
 
 
 class _Interrupt:

@@ -21,7 +21,7 @@ from qjoule.engine.stacks import RowStacks
 from qjoule.trace.reader import Trace
 from qjoule_studies.servers.process import DatabaseServer
 from servers.newer import RELEASES
-from tracing.planted_waits import HOLD_S, Story
+from tracing.planted_waits import HOLD_S, Story, waits_by_node
 from tracing.recording import qjoule, recording
 from tracing.redis_client import redis_client, resp
 from tracing.releases import running
@@ -187,21 +187,6 @@ def test_a_scripts_commands_are_nodes_below_it(redis: DatabaseServer, tmp_path: 
             client.ask(resp(b"EVAL", script, b"0"))
     sampled_shares = shares(largest(tmp_path / "t"))
     assert sampled_shares["script > HSET"] > 0.02 and sampled_shares["script"] > 0.3, sampled_shares
-
-
-def waits_by_node(trace: Path, word: str) -> tuple[dict[str, dict[str, float]], RowStacks]:
-    """What the nodes of the statement with this word waited for, in s, and its row."""
-    read = Trace(trace)
-    names = trace_frame_names(read, None)
-    rows = flame(read, AttributionRequest(("fingerprint",)), names).rows
-    row = max(
-        (row for row in rows if word in row.row.shape and row.waits),
-        key=lambda row: sum(wait_sum.total_ns for wait_sum in row.waits.values()),
-    )
-    return {
-        str(node.name): {kind: ns / 1e9 for kind, ns in node.waits.by_kind_ns.items()}
-        for node in plan_nodes(row)
-    }, row
 
 
 def test_a_row_lock_is_waited_for_in_the_table_that_has_the_row(

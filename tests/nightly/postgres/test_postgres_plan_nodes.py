@@ -17,18 +17,13 @@ import numpy as np
 import psycopg
 import pytest
 
-from qjoule.commands.frame_names import frame_names
-from qjoule.engine.attribute import AttributionRequest
-from qjoule.engine.flame import flame
 from qjoule.engine.plan_nodes import plan_nodes
-from qjoule.engine.stacks import RowStacks
 from qjoule.servers.elf import open_executable
 from qjoule.servers.stack_tables import mapped
-from qjoule.trace.reader import Trace
 from qjoule_studies.servers.process import DatabaseServer
 from servers.newer import Release
 from tracing.plan_shares import ALONE, ENERGY, LARGE, PARALLEL, in_nodes, run, sampled, timed
-from tracing.planted_waits import HOLD_S, Story
+from tracing.planted_waits import HOLD_S, Story, waits_by_node
 from tracing.recording import qjoule, recording
 from tracing.releases import releases, running
 
@@ -148,20 +143,6 @@ def forged(server: DatabaseServer) -> bytes:
     plan = constants.start + 8 * int(np.flatnonzero((tags > 0) & (tags < 1024) & (ids < 65536))[0])
     function = code.start + scan
     return struct.pack("<I4Q3QQQQ", 0, plan, plan, function, function, 0, 0, 0, 0, 0, 0)
-
-
-def waits_by_node(trace: Path, word: str) -> tuple[dict[str, dict[str, float]], RowStacks]:
-    """What the nodes of the statement with this word waited for, in s, and its row."""
-    read = Trace(trace)
-    rows = flame(read, AttributionRequest(("fingerprint",)), frame_names(read.meta.modules)).rows
-    row = max(
-        (row for row in rows if word in row.row.shape and row.waits),
-        key=lambda row: sum(wait_sum.total_ns for wait_sum in row.waits.values()),
-    )
-    return {
-        str(node.name): {kind: ns / 1e9 for kind, ns in node.waits.by_kind_ns.items()}
-        for node in plan_nodes(row)
-    }, row
 
 
 WAITING = ("--stacks", "2999", *ENERGY)

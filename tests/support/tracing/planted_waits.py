@@ -15,6 +15,12 @@ from pathlib import Path
 import pandas as pd
 import pymysql
 
+from qjoule.commands.frame_names import trace_frame_names
+from qjoule.engine.attribute import AttributionRequest
+from qjoule.engine.flame import flame
+from qjoule.engine.plan_nodes import plan_nodes
+from qjoule.engine.stacks import RowStacks
+from qjoule.trace.reader import Trace
 from qjoule.trace.vocabulary import WAITS
 from qjoule_studies.servers.process import DatabaseServer
 from tracing.postgres_client import postgres_client, query
@@ -119,3 +125,18 @@ def waits_of(directory: Path, word: str) -> pd.Series:
     planted = waited[waited["query"].isin(run.having(word)["query"])]
     assert len(planted)
     return planted[WAITS].astype("int64").sum().sort_values(ascending=False)
+
+
+def waits_by_node(trace: Path, word: str) -> tuple[dict[str, dict[str, float]], RowStacks]:
+    """What the nodes of the statement with this word waited for, in s, and its row."""
+    read = Trace(trace)
+    names = trace_frame_names(read, None)
+    rows = flame(read, AttributionRequest(("fingerprint",)), names).rows
+    row = max(
+        (row for row in rows if word in row.row.shape and row.waits),
+        key=lambda row: sum(wait_sum.total_ns for wait_sum in row.waits.values()),
+    )
+    return {
+        str(node.name): {kind: ns / 1e9 for kind, ns in node.waits.by_kind_ns.items()}
+        for node in plan_nodes(row)
+    }, row
