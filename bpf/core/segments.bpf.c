@@ -114,8 +114,12 @@ int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_stru
 			wait_begin(thread, prev, now);
 			if (thread->waits.kind == (IS_EARLY ? QJ_WAIT_OTHER : QJ_WAIT_NETWORK))
 				hooks_blocked(cpu, thread);
-			if (draws)
+			if (draws) {
+				/* One that ended in a context switch that was not shown. */
+				if (thread->waits.drawn_ns)
+					send_wait_end(cpu, thread, prev->pid);
 				drawn = draw_wait(thread, now);
+			}
 		}
 	}
 	if (t0 && cpu->pid != (__u32)prev->pid)
