@@ -16,7 +16,7 @@
 #include "variant.h"
 
 #define WAIT_PERIODS 8 /* in a second */
-#define WAIT_SHARE   2 /* stacks per drawn wait: several kinds have draws */
+#define WAIT_SHARE   4 /* stacks per drawn wait: several kinds have draws */
 
 int programs_complain(const char *what, int err)
 {

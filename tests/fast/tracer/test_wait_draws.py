@@ -17,7 +17,7 @@ from qjoule.model.charge import U64
 from qjoule.model.energy import I64
 
 S, MS = 1_000_000_000, 1_000_000
-DRAWS, PERIOD_NS = 7, 7 * S // 50  #: of --stacks 99
+DRAWS, PERIOD_NS = 4, 4 * S // 25  #: of --stacks 99
 FLAGS = ("-std=gnu11", "-O2", "-Wno-unused-parameter", "-Itests/support/fuzz/host")
 
 

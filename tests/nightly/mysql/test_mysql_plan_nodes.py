@@ -27,7 +27,7 @@ from tracing.redis_client import redis_client, resp
 from tracing.releases import running
 
 pytestmark = [pytest.mark.root, pytest.mark.server]
-OPTIONS = ("--stacks", "2999", "--energy", "estimated:5,8,12,20")
+OPTIONS = ("--stacks", "5999", "--energy", "estimated:5,8,12,20")
 FAR = 0.1  #: shares that differ by more are of another node
 TIMES = 3
 TABLES = """

@@ -145,7 +145,7 @@ def forged(server: DatabaseServer) -> bytes:
     return struct.pack("<I4Q3QQQQ", 0, plan, plan, function, function, 0, 0, 0, 0, 0, 0)
 
 
-WAITING = ("--stacks", "2999", *ENERGY)
+WAITING = ("--stacks", "5999", *ENERGY)
 
 
 @pytest.mark.parametrize(
