@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass, field, fields
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -174,7 +175,7 @@ class Coefficients(Terms):
     others: dict[str, Weights] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.main_weights()
+        _ = self.main_weights  # checked as they are made
         values = {f"shared_w of {key}": w for key, w in self.shared_w.items()}
         values |= {f"shared_error_w of {key}": w for key, w in self.shared_error_w.items()}
         for key, power in self.idle_w.items():
@@ -185,6 +186,7 @@ class Coefficients(Terms):
             values["held_out_error"] = self.held_out_error
         _check(values)
 
+    @cached_property
     def main_weights(self) -> Weights:
         """The main domain's weights."""
         return Weights(
@@ -203,7 +205,7 @@ class Coefficients(Terms):
         name = domain if counters else f"{domain}/time"
         if name in self.others:
             return self.others[name]
-        main = self.main_weights()
+        main = self.main_weights
         if not counters:
             only_time = domain != "dram" and not (main.a or main.b or main.c or main.v)
             return main if only_time else Weights(a=0.0, t=1.0, alpha=main.alpha, error=main.error)

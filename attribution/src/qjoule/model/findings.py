@@ -129,7 +129,7 @@ def model_info(
     `total_errors`: relative 95 % errors of the totals, by domain, the main one first.
     """
     coefficients, model = ledger.coefficients, ledger.models.get(ledger.main)
-    weights = coefficients.main_weights()
+    weights = coefficients.main_weights
     values = dict(zip(THETA, weights.vector, strict=True))
     values["weight_error"] = coefficients.weight_error
     for (package, domain), power in sorted(coefficients.idle_w.items()):
