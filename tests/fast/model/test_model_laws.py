@@ -20,7 +20,7 @@ from qjoule.engine.live import from_aggregates
 from qjoule.engine.live_groups import LiveGroups
 from qjoule.engine.live_owners import LiveNames, identities
 from qjoule.model import assemble, latency
-from qjoule.model.arrays import EFFECTS, F64, LostTime
+from qjoule.model.arrays import EFFECTS, F64, LostTime, Requests
 from qjoule.model.coefficients import IDLE_POLICIES, THETA, Coefficients
 from qjoule.model.features import FEATURES, entry_features
 from qjoule.model.fit.learner import Learner
@@ -32,6 +32,7 @@ from qjoule.model.labels import GroupLabel, process
 from qjoule.model.ledger import Ledger
 from qjoule.model.provenance import Provenance
 from qjoule.model.result import PARTS, Attribution, Row, TraceInfo
+from qjoule.model.span_sums import Roles
 from qjoule.reporters.json_report import to_json
 
 GROUPS = 6
@@ -148,6 +149,30 @@ def test_law4_how_a_trace_is_cut_does_not_change_a_byte(case: Case, cuts: list[i
     assert to_json(result(once.ledger)) == to_json(result(model_cases.run(case).ledger))
 
 
+@given(cases(), st.booleans())
+def test_windows_alone_are_split_when_they_are_added_as_they_are_afterwards(
+    case: Case, counts: bool
+) -> None:
+    batches = model_cases.run(case).batches
+    if counts:
+        first = np.zeros(1, np.int64)
+        batches[-1] = replace(batches[-1], requests=Requests(first, first, first + 3))
+    account = model_cases.account(
+        *(case.energy.series, case.machine.packages, case.coefficients, case.idle),
+        refit=False,
+        roles=Roles([replace(LABELS[0], attach_mode="statistical")]),
+    )
+    for batch in batches:
+        account.add(batch)
+    total, alone = account.snapshot(), account.split(batches[-1:])
+    assert alone.spans is not None
+    assert alone.spans.calls == ({0: 3.0} if counts else {})
+    when_added = to_json(result(alone))
+    alone.move(0, 1)
+    assert to_json(result(account.split(batches[-1:]))) == when_added
+    assert to_json(result(account.snapshot())) == to_json(result(total))
+
+
 @given(cases(tidy=True))
 def test_the_kernels_sums_make_the_windows_that_segments_make(case: Case) -> None:
     # The kernel's sums record who ran in a window, but not who ran at the same instant as whom.
@@ -161,7 +186,7 @@ def test_the_kernels_sums_make_the_windows_that_segments_make(case: Case) -> Non
     offline.add_block(model_cases.run(case).batches, {})
     records = model_cases.aggregates(case, GROUPS)
     group = records["tgid"].astype(np.int64) - 1
-    live.add(from_aggregates(records, group, case.energy, case.machine))
+    live.add_block([from_aggregates(records, group, case.energy, case.machine)], {})
     names = LiveNames(lambda shape: (f"{shape}", ""), str, lambda tgid: f"p{tgid}", str)
     owners, which = identities(records)
     numbers = LiveGroups(names).numbers(owners)[which].tolist()

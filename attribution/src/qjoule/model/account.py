@@ -103,6 +103,7 @@ class Account:
         self._closed.watch = watch
         self._open, self._cells = OpenBlock(_ROOM), Cells(slow=bool(self._slow))
         self._moves: list[tuple[int, int]] = []
+        self._latest: tuple[WindowBatch, Ledger] | None = None  #: added, if not by block
         self._models: Mapping[str, PowerModel] | None = None  #: of the open block, if up to date
         self._refresh_ns = settings.refresh_ns
         self._models_ns = 0  #: end of the last window that they were learned from
@@ -111,7 +112,10 @@ class Account:
     def add(self, batch: WindowBatch) -> None:
         """Adds consecutive windows; closes the blocks that they fill."""
         if not self._by_block:
-            self._notify(batch, self._closed.add(batch))
+            part, (splits,) = self._closed.part([batch], {})
+            self._closed.merge(part)
+            self._latest = batch, part
+            self._notify(batch, splits)
             return
         block_ends = self._cells.block_ends(batch)
         begin = 0
@@ -168,11 +172,24 @@ class Account:
     def split(self, batches: Sequence[WindowBatch]) -> Ledger:
         """Returns a ledger of `batches` alone, split by the current models."""
         ledger = self._new()
+        if (latest := self._take_latest(batches)) is not None:
+            latest.spans, ledger = ledger.spans, latest
+        elif batches:
+            ledger, _ = ledger.part([joined(batches)], self.models())
         ledger.notes = dict(self._learner.notes)
         ledger.left_out = self._wrong(self._open_block())
-        if batches:
-            ledger.add_block([joined(batches)], self.models())
         return ledger
+
+    def _take_latest(self, batches: Sequence[WindowBatch]) -> Ledger | None:
+        """The ledger that `add` made of `batches`, once: the caller may change it.
+
+        Where it has requests, its sums over spans are part of the account's.
+        """
+        latest, self._latest = self._latest, None
+        if latest is None or len(batches) != 1 or batches[0] is not latest[0]:
+            return None
+        requests = latest[0].requests
+        return None if requests is not None and len(requests.group) else latest[1]
 
     def models(self) -> Mapping[str, PowerModel]:
         """Returns the current model of each domain, including the evidence of the open block."""

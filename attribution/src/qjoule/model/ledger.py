@@ -42,7 +42,7 @@ class Ledger:
     """Sums over window batches. `series` must be those of every batch.
 
     `period_ns`: update period of the counters; 0 if they are computed when read. `class_of`: maps
-    groups to the classes of the factors in `add`'s models.
+    groups to the classes of the factors in the models.
     """
 
     series: tuple[Series, ...]
@@ -90,24 +90,26 @@ class Ledger:
         """The main domain's."""
         return self.domains[self.main].errors if self.domains else GroupErrors()
 
-    def add(
-        self, batch: WindowBatch, models: Mapping[str, PowerModel] | None = None
-    ) -> list[Split]:
-        """Adds a batch; returns how each series was split, in the order of `series`."""
-        return self.add_block([batch], models or {})[0]
-
     def add_block(
         self, batches: Sequence[WindowBatch], models: Mapping[str, PowerModel]
     ) -> list[list[Split]]:
-        """Adds batches that share the model's errors; domains without a model use the prior.
+        """Adds batches that share the model's errors: a block is summed up apart and then merged.
+        Returns how each batch's series were split."""
+        part, splits = self.part(batches, models)
+        self.merge(part)
+        return splits
 
-        A block is summed up apart and then merged.
+    def part(
+        self, batches: Sequence[WindowBatch], models: Mapping[str, PowerModel]
+    ) -> tuple[Ledger, list[list[Split]]]:
+        """Splits batches that share the model's errors; domains without a model use the prior.
+
+        Returns a ledger of them alone that can be merged into this one, and how each batch's series
+        were split. The two share `spans`.
         """
         part = self.empty()
         part.spans, part.watch = self.spans, self.watch
-        splits = part._fill(batches, models)
-        self.merge(part)
-        return splits
+        return part, part._fill(batches, models)
 
     def empty(self) -> Ledger:
         """A ledger of no windows, under the same terms; it has no sums over spans."""

@@ -61,7 +61,7 @@ class SegmentWindows:
     its cores, so none keeps another one awake.
 
     >>> stream = SegmentWindows(machine, energy)          # doctest: +SKIP
-    >>> for batch in (*map(stream.add, chunks), stream.finish()): ledger.add(batch)
+    >>> for batch in (*map(stream.add, chunks), stream.finish()): account.add(batch)
     """
 
     machine: Machine
