@@ -13,8 +13,10 @@ import pytest
 import fake_tracer
 from fake_tracer import BEGIN_NS, MS, block, end, energy, flush, head, task, text
 from qjoule.contract import LATENCY_BUCKETS, Block, OwnerKind, TaskEvent
+from qjoule.engine.live_groups import GROUPS
 from qjoule.errors import QjouleError
 from qjoule.live.grouping import GroupLru
+from qjoule.live.options import LiveOptions
 from qjoule.live.sources import StreamSource
 from qjoule.model.labels import FORGOTTEN_SHAPES, OTHER_SHAPES, process
 from qjoule.snapshots import Controls, Snapshot
@@ -108,6 +110,21 @@ def test_grouping_by_server_reset_and_stop() -> None:
     assert [row.keys for row in results[2].interval.rows] == [{"server": "mariadb"}]
     assert results[2].total.windows == results[2].interval.windows
     assert results[3].total.windows == results[2].total.windows + results[3].interval.windows
+
+
+def test_an_interval_is_the_same_with_other_groupings_beside_its_own_and_without() -> None:
+    body = b"".join(busy(20)) + end(BEGIN_NS + 20 * WINDOW)
+    alone, beside = (
+        [
+            snapshot.interval
+            for snapshot in source(body, options=LiveOptions(groups=groups)).snapshots(
+                Controls(0.5, totals=False)
+            )
+        ]
+        for groups in (GROUPS[:1], GROUPS)
+    )
+    assert len(alone) > 2
+    assert alone == beside
 
 
 def test_a_broken_stream_gives_its_last_figures_then_an_error() -> None:

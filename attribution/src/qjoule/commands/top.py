@@ -190,7 +190,11 @@ def command(
         _check_live(keys, selection(result_options.where), client_tags=tracing_options.client_tags)
         from qjoule.commands.top_live import live  # noqa: PLC0415 (what a replay does not need)
 
-        from_where = live(tracing_options, result_options, energy or "auto", delay, stacks_hz)
+        # Only the screen has a key for other groupings; the first one gives the coverage.
+        groups = GROUPS[:1] if prints and "server" not in keys else GROUPS
+        from_where = live(
+            *(tracing_options, result_options, energy or "auto", delay, stacks_hz), groups=groups
+        )
     # The total decides which values of a tag get rows.
     totals = not prints or any(key.startswith(TAG) for key in keys)
     controls = Controls(delay, ",".join(keys), totals=totals)

@@ -45,9 +45,12 @@ def live(
     result_options: ResultOptions,
     energy: str,
     interval_s: float,
-    stacks_hz: int = 0,
+    stacks_hz: int,
+    *,
+    groups: tuple[str, ...],
 ) -> Iterator[SnapshotSource]:
     """Traces within the block. `stacks_hz`: stacks to sample per second of CPU time.
+    `groups`: as in `LiveOptions`.
 
     Raises:
         QjouleError: no root part, no server, no tracer, or the tracer's own message.
@@ -92,6 +95,7 @@ def live(
                     result_options.idle,
                     choose,
                     where=selection(result_options.where),
+                    groups=groups,
                     on_learned=remember,
                     refresh_s=_REFRESH_S,
                     stacks=naming.options(running.no_stacks),
