@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import NoReturn, TypeVar
 
 from qjoule.errors import QjouleError
-from qjoule.process import drop_capability
+from qjoule.process import drop_capability, return_freed_memory
 
 FIRST = 3  #: the number of the first descriptor that a process keeps
 _PR_SET_PDEATHSIG = 1  #: prctl(2)
@@ -103,8 +103,7 @@ def share_memory() -> None:
     writes to each object, and pages shared with a forked process would be copied."""
     gc.collect()
     gc.freeze()
-    with suppress(AttributeError):  # not glibc
-        ctypes.CDLL(None).malloc_trim(0)
+    return_freed_memory()
 
 
 def memory_to_share(name: str, size: int) -> int:

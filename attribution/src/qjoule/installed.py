@@ -5,8 +5,6 @@ this installation has, for `qjoule --version`.
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -33,6 +31,8 @@ def installed_program(name: str) -> Path:
     files = installed_files(name)
     if files is not None:
         return files[0]
+    import shutil  # noqa: PLC0415 (0.5 MB in each process that finds a file of ours)
+
     on_path = shutil.which(name)
     if on_path is None:
         raise QjouleError(
@@ -67,6 +67,8 @@ def versions() -> str:
 
 def _tracer() -> tuple[str, str | None]:
     """The tracer's version, or why it is not known, and the contract that it speaks."""
+    import subprocess  # noqa: PLC0415 (as above)
+
     try:
         program = installed_program("qjoule-tracer")
         output = subprocess.run(

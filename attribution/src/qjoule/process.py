@@ -12,7 +12,7 @@ until it calls `hide`. Until then a capability keeps them out: the root part lea
 the programs that it starts (tracer/root/user.c), which permits nothing because the bounding set is
 empty, and which the others lack.
 
-`keep_freed_memory` and `limit_memory` do nothing to the heap where libc is not glibc.
+What is said of the heap here holds for glibc; with another libc the functions leave it as it is.
 """
 
 from __future__ import annotations
@@ -207,6 +207,12 @@ def limit_memory() -> None:
     os.environ["OPENBLAS_NUM_THREADS"] = "1"
     os.environ["ARROW_DEFAULT_MEMORY_POOL"] = "system"
     _tune_malloc({_M_MMAP_THRESHOLD: 1 << 18, _M_TRIM_THRESHOLD: 1 << 20, _M_ARENA_MAX: 1})
+
+
+def return_freed_memory() -> None:
+    """Gives the kernel the pages between what the heap holds (malloc_trim(3))."""
+    with suppress(AttributeError):  # not glibc
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def _tune_malloc(parameters: dict[int, int]) -> None:

@@ -41,6 +41,7 @@ from qjoule.live.sources import StreamSource
 from qjoule.machine.active_calibration import for_machine
 from qjoule.machine.throttling import RecentCounts
 from qjoule.metrics.tagged import TagCounters
+from qjoule.process import return_freed_memory
 from qjoule.root_part.access import owner_of_process
 from qjoule.root_part.client import root_part
 from qjoule.root_part.protocol import START_AGAIN, UPROBES
@@ -273,6 +274,7 @@ def _trace(service: Service, targets: Targets, running: Tracing, naming: Naming)
     service.manager.ready(status)
     for snapshot in source.snapshots(controls):
         service.take(snapshot, servers)
+        return_freed_memory()
 
 
 @contextmanager

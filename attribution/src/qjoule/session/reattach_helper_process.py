@@ -6,7 +6,6 @@ takes a fourth of the memory of a copy of the command.
 """
 
 import os
-import socket
 import struct
 
 from qjoule.process import drop_capability, hide
@@ -25,16 +24,15 @@ def main() -> None:
     except OSError:
         os._exit(1)
     keep_from_starting()
-    root = socket.socket(fileno=ROOT)
-    asking = socket.socket(fileno=COMMAND)
 
     def receive() -> int | None:
         """Returns the next process; None if the command has ended."""
-        content = asking.recv(PROCESS.size)
+        content = os.read(COMMAND, PROCESS.size)
         return PROCESS.unpack(content)[0] if len(content) == PROCESS.size else None
 
     if (first := receive()) is not None:
         import pickle  # noqa: PLC0415 - see above
+        import socket  # noqa: PLC0415
         from functools import partial  # noqa: PLC0415
 
         from qjoule.root_part.access import owner_of_process  # noqa: PLC0415
@@ -42,5 +40,6 @@ def main() -> None:
 
         with os.fdopen(FOLLOW, "rb") as file:
             follow = pickle.load(file)  # written by our command before it read any input
+        root, asking = socket.socket(fileno=ROOT), socket.socket(fileno=COMMAND)
         serve(asking, first, receive, partial(follow, root), owner_of_process)
     os._exit(0)
