@@ -5,16 +5,22 @@ learned.
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import model_cases
 from model_cases import Case, cases
+from qjoule.model.account import Account, AccountSettings
 from qjoule.model.arrays import EFFECTS, F64, Entries
 from qjoule.model.coefficients import THETA, Coefficients, PowerInterval
+from qjoule.model.fit import learner
+from qjoule.model.fit.averaged import Prior
+from qjoule.model.fit.beliefs import belief_of
+from qjoule.model.idle_table import IdleTable
 from qjoule.model.kept_awake import kept_on_average, with_kept
 from qjoule.model.ledger import Ledger
 
@@ -131,3 +137,55 @@ def test_windows_tell_what_a_package_draws_that_another_one_keeps_awake() -> Non
     low, high = ledger.ci95()
     assert ((low <= truth) & (truth <= high)).all()
     assert np.abs(ledger.domains["package"].energy_nj - truth).sum() < 0.04 * truth.sum()
+
+
+def never_at_rest(seed: int, windows: int = 400) -> tuple[Case, F64]:
+    """One socket that hardly ever sleeps keeps another one awake, on which nothing runs; and the
+    joules of its three owners. Shared power is 57 % of what the socket draws while it is awake."""
+    random = np.random.default_rng(seed)
+    length, rows = 20 * MS, []
+    rest_w, shared_w, kept_w = 15.0, 30.0, 28.0
+    truth, energy = np.zeros(3), np.full((2, windows), rest_w * length)
+    for window in range(windows):
+        owner, ns = int(random.integers(3)), int(random.integers(17 * MS, 20 * MS))
+        rows.append((window * length, window * length + ns, 0, owner))
+        power = shared_w + BUSY_W * (1.0 + 0.2 * owner)
+        energy[:, window] += np.array([power, kept_w]) * ns
+        truth[owner] += (power + kept_w) * ns
+    bounds = [n * length for n in range(windows + 1)]
+    counted = {(p, "package"): np.rint(energy[p]).astype(np.int64).tolist() for p in (0, 1)}
+    machine, energies = model_cases.machine(0, 0, 1, 1), model_cases.energy(bounds, counted)
+    segments = model_cases.segments(rows)
+    return Case(machine, energies, segments, (), Coefficients(), "separate"), truth
+
+
+def learned(case: Case) -> Ledger:
+    """Of a machine whose cores have one idle state, so that nothing lingers after a sleep."""
+    table = IdleTable((2_000,), (2_000,))
+    settings = AccountSettings(case.energy.series, (0, 1), Coefficients(), table=table)
+    account = Account(settings)
+    for batch in model_cases.run(case).batches:
+        account.add(batch)
+    return account.finish()
+
+
+def without_unaided(*args: object, **options: object) -> Prior:
+    return replace(belief_of(*args, **options), unaided=None)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_intervals_contain_what_nothing_but_a_machine_that_never_rests_could_tell(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case, truth = never_at_rest(seed)
+    ledger = learned(case)
+    low, high = ledger.ci95()
+    assert ((low <= truth) & (truth <= high)).all()
+    # The wider prior is for intervals alone, and these reach further in every direction.
+    monkeypatch.setattr(learner, "belief_of", without_unaided)
+    narrow = learned(case)
+    package, narrow_package = (one.domains["package"] for one in (ledger, narrow))
+    assert np.array_equal(package.energy_nj, narrow_package.energy_nj)
+    narrow_low, narrow_high = narrow.ci95()
+    assert (low <= narrow_low).all()
+    assert (high > narrow_high).all()

@@ -32,6 +32,8 @@ class Prior:
 
     `wider`: precision of an alternative prior with the same means and the same probability.
     `only_up`: the indices of the parameters for which it is wider; these are not negative.
+    `unaided`: a wider prior for the intervals, where nothing but the windows tells of the machine;
+    None: this one.
     """
 
     mean: F64
@@ -39,6 +41,7 @@ class Prior:
     spread: float
     wider: F64 | None = None
     only_up: tuple[int, ...] = ()
+    unaided: Prior | None = None
 
     def with_independent(self, index: I64, mean: F64, precision: F64) -> Prior:
         """The prior with other means and precisions (n,) of the parameters `index` (n,), which

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -41,6 +42,11 @@ _SHARED = (0.25, 0.15)
 #: Memory leaves self-refresh while any core is awake: 8 W of 46 were measured without a miss.
 _SHARED_DRAM = (0.05, 0.1)
 _IDLE = (0.5, 0.3)  #: of the least measured power: power at rest is between zero and all of it
+#: Where neither a calibration nor a rest nor an earlier trace tells of the machine, windows of a
+#: load that never pauses hardly separate power at rest from shared power, so these priors decide
+#: both. There, intervals take shared power to be between zero and twice its mean (1 sigma): 56 %
+#: were measured, and a load of a few cores has more of it than a full one.
+_SHARED_SIGMA_UNAIDED = 0.25
 _SATURATION_SIGMA = 0.3  #: all cores together may draw this much less than the sum of each alone
 _BETA_SIGMA = 0.1  #: siblings share caches and buffers, so an instruction may cost more or less
 #: More than one core draws at its highest frequency. It bounds the prior of busy cores' power on a
@@ -56,6 +62,9 @@ _TAIL_PACKAGE, _TAIL_CORE = 0.06, 0.15
 #: Power of a package that another one keeps awake, relative to the mean power: between zero and
 #: about all of its shared power.
 _KEPT_AWAKE = 0.1
+#: The same for the interval where nothing else tells of the machine, relative to the mean power of
+#: the package that draws least: as wide as shared power.
+_KEPT_AWAKE_UNAIDED = 0.25
 #: Power of a package's long tails, relative to the mean power. The kernel's tables do not list
 #: package states: firmware enters them, often only at a timer's tick. Until then a package draws up
 #: to all of its shared power. A package whose cores have no deep state has no such state either.
@@ -80,25 +89,39 @@ def belief_of(
     table: IdleTable | None = None,
     long_tails: bool = False,
     rests: bool = False,
+    remembered: bool = True,
 ) -> Prior:
     """Means and precisions for `fit_block`: from the calibration if there is one, otherwise wide.
 
     `table`: the idle states that the machine's kernel lists; None: it lists none. `long_tails`:
     whether long tails can be separated from power at rest, because that is known, or because the
     phases contain long sleeps. Otherwise the prior of long tails gets a wider alternative, unless
-    the machine `rests` in these windows.
+    the machine `rests` in these windows. `remembered`: whether anything else tells of the machine:
+    earlier traces, or a rest. If nothing does, intervals have a prior of their own
+    (`Prior.unaided`).
     """
-    mean_w, least_w, awake_w = _levels(rows, prior.zones)
-    idle, idle_var = _idle(prior, least_w)
-    shared, shared_var = _shared(prior, awake_w, weak=not weights.calibrated, dram=dram)
-    context = _DomainContext(float(mean_w.mean()), dram, table, long_tails)
+    context = _DomainContext(_levels(rows, prior.zones), dram, table, long_tails)
+    belief = _belief(prior, rows, weights, context, rests=rests)
+    if weights.calibrated or dram or rests or remembered:
+        return belief
+    context = replace(context, unaided=True)
+    return replace(belief, unaided=_belief(prior, rows, weights, context, rests=False))
+
+
+def _belief(
+    prior: PowerModel, rows: Rows, weights: Weights, context: _DomainContext, *, rests: bool
+) -> Prior:
+    levels, table = context.levels, context.table
+    idle, idle_var = _idle(prior, levels.least_w)
+    shared, shared_var = _shared(prior, levels.awake_w, context, weak=not weights.calibrated)
     theta, theta_cov = _theta(prior, rows, weights, context)
     covariance = np.zeros((prior.fixed, prior.fixed))
     power_index = np.arange(2 * prior.zones)
     covariance[power_index, power_index] = np.concatenate([idle_var, shared_var])
     covariance[2 * prior.zones :, 2 * prior.zones :] = theta_cov
     belief = Prior(np.concatenate([idle, shared, theta]), _inverse(covariance), prior.spread)
-    if weights.calibrated or dram or long_tails or rests or (table and not table.deep):
+    shallow = table is not None and not table.deep
+    if weights.calibrated or context.dram or context.long_tails or rests or shallow:
         return belief
     long_index = 2 * prior.zones + np.array(_LONG_TAILS)
     covariance[long_index, long_index] = (_TAIL_LONG * context.mean_w) ** 2
@@ -113,16 +136,29 @@ def _inverse(covariance: F64) -> F64:
 
 @dataclass(frozen=True)
 class _DomainContext:
-    """The mean power; whether the domain is DRAM; the machine's idle states."""
+    """The zones' power; whether the domain is DRAM; the machine's idle states; whether it is
+    `Prior.unaided` that is asked for."""
 
-    mean_w: float
+    levels: _Levels
     dram: bool
     table: IdleTable | None
     long_tails: bool
+    unaided: bool = False
+
+    @property
+    def mean_w(self) -> float:
+        return float(self.levels.mean_w.mean())
 
 
-def _levels(rows: Rows, zones: int) -> tuple[F64, F64, F64]:
+class _Levels(NamedTuple):
     """Mean and least power of each zone, and the mean while it is awake, if it ever is."""
+
+    mean_w: F64
+    least_w: F64
+    awake_w: F64
+
+
+def _levels(rows: Rows, zones: int) -> _Levels:
     mean, least_w, awake = (np.full(zones, 1e-3) for _ in range(3))
     for z in range(zones):
         measured = (rows.zone == z) & rows.known
@@ -132,7 +168,7 @@ def _levels(rows: Rows, zones: int) -> tuple[F64, F64, F64]:
             least_w[z] = max(float(np.quantile(zone_power_w, _LEAST_QUANTILE)), 1e-3)
         if active_share.any():
             awake[z] = max(float((active_share * zone_power_w).sum() / active_share.sum()), 1e-3)
-    return mean, least_w, awake
+    return _Levels(mean, least_w, awake)
 
 
 def _idle(prior: PowerModel, least_w: F64) -> tuple[F64, F64]:
@@ -142,12 +178,15 @@ def _idle(prior: PowerModel, least_w: F64) -> tuple[F64, F64]:
     return value, np.where(unknown, (_IDLE[1] * least_w) ** 2, np.maximum(variance, 1e-12))
 
 
-def _shared(prior: PowerModel, awake_w: F64, *, weak: bool, dram: bool) -> tuple[F64, F64]:
+def _shared(
+    prior: PowerModel, awake_w: F64, context: _DomainContext, *, weak: bool
+) -> tuple[F64, F64]:
     value = prior.shared_w
     variance = np.diag(prior.covariance)[prior.zones : 2 * prior.zones]
     if weak and not value.any():
-        fraction = _SHARED_DRAM if dram else _SHARED
-        return fraction[0] * awake_w, (fraction[1] * awake_w) ** 2
+        mean, sigma = _SHARED_DRAM if context.dram else _SHARED
+        sigma = _SHARED_SIGMA_UNAIDED if context.unaided else sigma
+        return mean * awake_w, (sigma * awake_w) ** 2
     return value, variance + (1e-4 * awake_w) ** 2
 
 
@@ -216,6 +255,9 @@ def _effect_sigmas(rows: Rows, context: _DomainContext, *, by_time: bool) -> F64
     wakes = limit_count + 2 * tail_count
     sigma[wakes : wakes + 2] = wake_ns * _TAIL_PACKAGE * mean_w, wake_ns * _TAIL_CORE * core_w
     sigma[wakes + 2] = _KEPT_AWAKE * mean_w
+    if context.unaided:
+        least_mean_w = float(context.levels.mean_w.min())
+        sigma[wakes + 2] = max(sigma[wakes + 2], _KEPT_AWAKE_UNAIDED * least_mean_w)
     sigma[wakes + 3 :] = mean_w * (
         _TAIL_LONG if context.long_tails and (not table or table.deep) else _TAIL_NONE
     )

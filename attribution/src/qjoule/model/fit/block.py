@@ -11,7 +11,7 @@ Gaussian priors. The noise's spectrum and the spread of the factors are learned 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -171,6 +171,22 @@ def fit_block(rows: Rows, belief: Prior, before: Evidence) -> BlockFit:
     earlier_misfit = earlier_misfits[0] if earlier_misfits else prior_misfit
     ratios = earlier_misfit / fitted_misfit, prior_misfit / fitted_misfit
     return BlockFit(estimate, block_evidence, drift, *ratios, unexplained)
+
+
+def with_unaided_error(fit: BlockFit, rows: Rows, belief: Prior, before: Evidence) -> BlockFit:
+    """The fit, whose error is that under `belief.unaided`, if there is such a prior.
+
+    Its values stay, and so does what later blocks and traces learn from it: where windows hardly
+    tell two powers apart, the values of a wider prior are no better (model/README.md).
+    """
+    if belief.unaided is None:
+        return fit
+    evidence = _all_evidence(before, fit.evidence, rows, fit.value)
+    wide = averaged(evidence.precision, evidence.moment, belief.unaided)
+    moved = wide.value - fit.value
+    covariance = wide.covariance + np.outer(moved, moved)
+    estimate = replace(fit.estimate, covariance=covariance, one_sided=wide.one_sided)
+    return replace(fit, estimate=estimate)
 
 
 def _all_evidence(before: Evidence, block: Evidence, rows: Rows, value: F64) -> Evidence:

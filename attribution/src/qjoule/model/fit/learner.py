@@ -13,7 +13,7 @@ from qjoule.model.coefficients import THETA, Coefficients, IdleTable
 from qjoule.model.energy import I64, Series
 from qjoule.model.fit.averaged import Prior
 from qjoule.model.fit.beliefs import belief_of
-from qjoule.model.fit.block import BlockFit, fit_block
+from qjoule.model.fit.block import BlockFit, fit_block, with_unaided_error
 from qjoule.model.fit.core_evidence import with_cores
 from qjoule.model.fit.earlier_blocks import (
     DecayedEvidence,
@@ -144,6 +144,7 @@ class Learner:
             table=self.table,
             long_tails=bool(idle_evidence.known.all()),
             rests=rests(even),
+            remembered=bool(idle_evidence.known.any()) or memory.has_evidence(class_rows.classes),
         )
         too_few = int(rows.known.sum()) < _MIN_WINDOWS * len(domain_zones) and rows.features.any()
         if too_few and not memory.has_evidence(class_rows.classes):
@@ -227,7 +228,7 @@ class Learner:
             fit = fit_block(rows, belief, earlier.evidence)
             if keep:
                 self._note(f"{domain} power is not what it was: learned anew")
-        return fit, earlier
+        return with_unaided_error(fit, rows, belief, earlier.evidence), earlier
 
     def _note_idle_change(self, domain: str, contradicts: bool, keep: bool) -> None:
         """Notes that windows contradict the power at rest of earlier blocks (`contradicts`) or of
