@@ -18,6 +18,7 @@ from qjoule.model.coefficients import (
     IdleTable,
     Weights,
 )
+from qjoule.model.energy import I64
 from qjoule.model.fit.averaged import Prior
 from qjoule.model.fit.observed import Rows
 from qjoule.model.power_model import PowerModel
@@ -71,6 +72,9 @@ _KEPT_AWAKE_UNAIDED = 0.25
 #: Windows of a load without long sleeps can hardly separate long tails from power at rest. So
 #: unless power at rest is known, there are two priors: with long tails, and with almost none.
 _TAIL_LONG, _TAIL_NONE = 0.09, 0.002
+#: Share of its shared power that a package keeps in its long tails together: most of it, as what
+#: cores share stays on (AgilePkgC, MICRO 2022).
+_TAIL_OF_SHARED = 0.7
 _LONG_TAILS = [
     THETA.index(f"p{i}") for i in range(len(TAILS_NS), len(TAILS_NS) + len(LONG_TAILS_NS))
 ]
@@ -125,7 +129,19 @@ def _belief(
         return belief
     long_index = 2 * prior.zones + np.array(_LONG_TAILS)
     covariance[long_index, long_index] = (_TAIL_LONG * context.mean_w) ** 2
+    if context.unaided:
+        _add_tails_of_shared(covariance, prior.zones, long_index)
     return replace(belief, wider=_inverse(covariance), only_up=tuple(long_index.tolist()))
+
+
+def _add_tails_of_shared(covariance: F64, zones: int, long_index: I64) -> None:
+    """Makes the prior of long tails follow that of the zones' shared power, in place."""
+    shared_index = np.arange(zones, 2 * zones)
+    root = np.zeros((len(covariance), zones))
+    root[shared_index, np.arange(zones)] = np.sqrt(np.diag(covariance)[shared_index])
+    root[long_index] = root[shared_index].sum(axis=0) * _TAIL_OF_SHARED / (len(long_index) * zones)
+    covariance[shared_index, shared_index] = 0.0
+    covariance += root @ root.T
 
 
 def _inverse(covariance: F64) -> F64:
