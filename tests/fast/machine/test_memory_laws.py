@@ -25,7 +25,7 @@ from qjoule.live.options import LiveOptions
 from qjoule.live.sources import StreamSource
 from qjoule.model.arrays import F64
 from qjoule.model.batches import BLOCK_NS
-from qjoule.model.coefficients import Coefficients
+from qjoule.model.coefficients import THETA, Coefficients
 from qjoule.model.coefficients_used import Calibrated, Remembered
 from qjoule.model.fit.cell_algebra import arrow, folded, restricted
 from qjoule.model.fit.cells import Cell, Conditions, union
@@ -96,7 +96,11 @@ def test_a_trace_in_two_parts_with_memory_between_is_as_one(seed: int) -> None:
     model_together, model_after = together.models[PACKAGE], ledger_b.models[PACKAGE]
     assert np.allclose(model_together.factor, model_after.factor, rtol=1e-3)
     widths, others = (np.sqrt(np.diag(model.covariance)) for model in (model_together, model_after))
-    assert np.allclose(widths, others, rtol=0.02)
+    # Windows tell nothing of these. One trace, without a memory, has a wider prior for its errors
+    # of them (`Prior.unaided`).
+    priors_alone = [2 + THETA.index(name) for name in ("kept", "p5", "p6", "p7", "p8", "p9")]
+    assert (others[priors_alone] < widths[priors_alone]).all()
+    assert np.allclose(np.delete(widths, priors_alone), np.delete(others, priors_alone), rtol=0.02)
 
 
 @pytest.mark.parametrize("seed", range(2))
