@@ -115,7 +115,7 @@ int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_stru
 			if (thread->waits.kind == (IS_EARLY ? QJ_WAIT_OTHER : QJ_WAIT_NETWORK))
 				hooks_blocked(cpu, thread);
 			if (draws) {
-				/* One that ended in a context switch that was not shown. */
+				/* The last drawn wait may have ended in an unseen switch. */
 				if (thread->waits.drawn_ns)
 					send_wait_end(cpu, thread, prev->pid);
 				drawn = draw_wait(thread, now);
