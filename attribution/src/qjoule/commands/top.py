@@ -193,7 +193,12 @@ def command(
         # Only the screen has a key for other groupings; the first one gives the coverage.
         groups = GROUPS[:1] if prints and "server" not in keys else GROUPS
         from_where = live(
-            *(tracing_options, result_options, energy or "auto", delay, stacks_hz), groups=groups
+            tracing_options,
+            result_options,
+            energy or "auto",
+            delay,
+            stacks_hz=stacks_hz,
+            groups=groups,
         )
     # The total decides which values of a tag get rows.
     totals = not prints or any(key.startswith(TAG) for key in keys)

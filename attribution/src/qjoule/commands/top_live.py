@@ -45,8 +45,8 @@ def live(
     result_options: ResultOptions,
     energy: str,
     interval_s: float,
-    stacks_hz: int,
     *,
+    stacks_hz: int,
     groups: tuple[str, ...],
 ) -> Iterator[SnapshotSource]:
     """Traces within the block. `stacks_hz`: stacks to sample per second of CPU time.
