@@ -15,7 +15,7 @@ from statistics import fmean
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from qjoule.agent.cost import SAMPLE_S, Cost, CostMeter, ProgramTotals
@@ -96,6 +96,7 @@ def test_it_recovers_when_the_load_falls(load: float, ratios: tuple[float, ...],
 @given(
     st.floats(0.002, 0.03), st.floats(0.0, 0.02), st.floats(600, 2 * DAY_S), RATIOS, st.integers(0)
 )
+@example(0.005859375, 0.015625, 3991.0, (0.5, 1.0), 1)  # sheds both levels, and recovers both
 def test_loads_that_come_and_go_do_not_make_it_flap(
     low: float, more: float, period_s: float, ratios: tuple[float, ...], seed: int
 ) -> None:

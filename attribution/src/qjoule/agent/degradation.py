@@ -77,8 +77,9 @@ class Controller:
             self._learned = True
             self.shed = now = _learn(now, mean)
         if mean > self.limit and now.level < len(LEVELS) - 1:
-            back = now.recovered and held_s < 2 * now.hold_s
-            hold_s = min(2 * now.hold_s, MOST_HOLD_S) if back else HOLD_S
+            hold_s = HOLD_S
+            if held_s < 2 * now.hold_s:  # a load that comes and goes may shed several levels
+                hold_s = min(2 * now.hold_s, MOST_HOLD_S) if now.recovered else now.hold_s
             return replace(
                 now,
                 level=now.level + 1,
