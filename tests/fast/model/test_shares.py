@@ -18,6 +18,7 @@ from qjoule.model.coefficients import Coefficients
 from qjoule.model.combine_results import combine_results
 from qjoule.model.energy import I64
 from qjoule.model.group_errors import GroupErrors
+from qjoule.model.interval import EnergyErrors
 from qjoule.model.labels import GroupLabel, process
 from qjoule.model.ledger import Ledger
 from qjoule.model.power_model import PowerModel
@@ -73,6 +74,15 @@ def test_shares_add_up_to_one_and_lie_within_their_intervals(
     others = [row.energy_nj_ci95[1] for row in rows if not row.energy_nj]
     if len(with_energy) == 1 and not any(others):
         assert with_energy[0].share_ci95 == (1.0, 1.0)
+
+
+def test_who_alone_may_have_drawn_anything_has_all_of_it() -> None:
+    """Even if the energy that it drew is not known from nothing."""
+    energy_nj, high = np.array([1, 0]), np.array([9.0, 0.0])
+    errors = EnergyErrors(*np.zeros((8, 2)))
+    unknown = replace(errors, model_nj=high)
+    values = shares_of(energy_nj, unknown, (np.zeros(2), high))
+    assert values == ([1.0, 0.0], [1.0, 0.0], [1.0, 0.0])
 
 
 @given(cases(), st.permutations(range(GROUPS)))

@@ -37,7 +37,8 @@ def shares_of(
     low, high = joules
     # Exact sums: the result does not depend on the order of owners.
     others_low, others_high = math.fsum(low) - low, math.fsum(high) - high
-    at_least = low / np.where(low > 0, low + np.maximum(others_high, 0.0), 1.0)
+    # If nobody else may have drawn anything, the share is 1.
+    at_least = np.divide(low, low + others_high, out=np.ones_like(low), where=others_high > 0)
     at_most = high / np.where(high > 0, high + np.maximum(others_low, 0.0), 1.0)
     own_low, own_high = errors.ends(energy, absolute=absolute)
     share = energy / total_nj
