@@ -17,7 +17,8 @@ from qjoule.model.arrays import Entries
 from qjoule.model.coefficients import EFFECT_TERMS, THETA, WEIGHT_TERMS, Coefficients
 from qjoule.model.features import basis, basis_slopes, entry_features
 
-PART = st.floats(0.0, 1.0)
+#: Not less than a nanosecond on either kind of core: shorter times do not exist.
+PART = st.integers(0, 1000).map(lambda thousandths: thousandths / 1000)
 TERMS = st.lists(st.floats(0.01, 3.0), min_size=len(WEIGHT_TERMS), max_size=len(WEIGHT_TERMS))
 #: Nothing that a miss or saturation costs depends on the kind of core.
 WITHOUT_MISSES = np.array([1.0 * (name != "c") for name in THETA])
