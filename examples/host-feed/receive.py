@@ -150,20 +150,20 @@ def main() -> None:
     options = parser.parse_args()
     os.umask(0o022)  # everybody may read the tree, only this user may write it
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    try:
-        key = read_key(options.key)
-        tree = Tree(options.root)
-    except (OSError, ValueError) as error:
-        sys.exit(f"receive: {error}")
     family = socket.AF_INET6 if ":" in options.listen[0] else socket.AF_INET
-    try:
-        with socket.socket(family, socket.SOCK_DGRAM) as receiver:
+    with socket.socket(family, socket.SOCK_DGRAM) as receiver:
+        try:
+            key = read_key(options.key)
             receiver.bind(options.listen)
+            tree = Tree(options.root)  # last: who sees it may send
+        except (OSError, ValueError) as error:
+            sys.exit(f"receive: {error}")
+        try:
             receive(receiver, options.host, key, Feed(options.most_w), tree)
-    except KeyboardInterrupt:
-        pass
-    finally:
-        tree.forget()
+        except KeyboardInterrupt:
+            pass
+        finally:
+            tree.forget()
 
 
 if __name__ == "__main__":
