@@ -36,9 +36,10 @@ static inline struct end sweep_ends_first(const struct ends *ends)
 
 static inline struct end sweep_sooner(struct end a, struct end b)
 {
-	bool swap = b.t_ns < a.t_ns;
+	uint64_t swap = -(uint64_t)(b.t_ns < a.t_ns); /* by masks: compilers branch at `?:` */
 
-	return (struct end){swap ? b.t_ns : a.t_ns, swap ? b.cpu : a.cpu};
+	return (struct end){a.t_ns ^ ((a.t_ns ^ b.t_ns) & (int64_t)swap),
+			    a.cpu ^ ((a.cpu ^ b.cpu) & (uint32_t)swap)};
 }
 
 static inline struct end sweep_first_of(const struct end child[SWEEP_CHILDREN])

@@ -144,7 +144,7 @@ static inline void advance_package(const struct sweep *s, struct package *packag
 	package->share_ns += (double)ns * s->inverse[package->cores];
 	if (package->misses_per_ns > 0)
 		advance_traffic(s, package, (double)ns);
-	package->sums.active_ns += package->cores ? (uint64_t)ns : 0;
+	package->sums.active_ns += (uint64_t)ns & -(uint64_t)(package->cores > 0);
 	package->sums.core_ns += (uint64_t)ns * package->cores;
 }
 
@@ -154,7 +154,7 @@ static inline void advance_core(const struct sweep *s, struct core *core, int64_
 
 	advance_package(s, package, t_ns);
 	core->shared_ns += (package->share_ns - core->package_share_ns) * s->inverse[core->threads];
-	core->overlap_ns += core->threads > 1 ? elapsed_ns(core->at_ns, t_ns) : 0;
+	core->overlap_ns += elapsed_ns(core->at_ns, t_ns) & -(uint64_t)(core->threads > 1);
 	share_traffic(core, s->inverse[core->threads]);
 	core->package_share_ns = package->share_ns;
 	core->at_ns = t_ns;
