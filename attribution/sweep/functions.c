@@ -178,21 +178,23 @@ static PyObject *add(PyObject *self, PyObject *args)
 	enum {
 		SUMS,
 		INDEX,
-		VALUE,
+		VALUES,
 		BUFFERS
 	};
 	Py_buffer in[BUFFERS] = {{0}};
-	size_t n, size;
+	size_t n, width, size;
 	bool ok = false;
 
 	(void)self;
-	if (!PyArg_ParseTuple(args, "w*y*y*:add", &in[SUMS], &in[INDEX], &in[VALUE]))
+	if (!PyArg_ParseTuple(args, "w*y*y*:add", &in[SUMS], &in[INDEX], &in[VALUES]))
 		return NULL;
 	n = (size_t)in[INDEX].len / 8;
-	size = (size_t)in[SUMS].len / 8;
-	if (check_buffer(&in[SUMS], size, 8, "sums") && check_buffer(&in[INDEX], n, 8, "index") &&
-	    check_buffer(&in[VALUE], n, 8, "value")) {
-		ok = rows_add(n, in[INDEX].buf, in[VALUE].buf, size, in[SUMS].buf);
+	width = n ? (size_t)in[VALUES].len / 8 / n : 0;
+	size = width ? (size_t)in[SUMS].len / 8 / width : 0;
+	if (check_buffer(&in[INDEX], n, 8, "index") &&
+	    check_buffer(&in[VALUES], n * width, 8, "values") &&
+	    (!n || check_buffer(&in[SUMS], size * width, 8, "sums"))) {
+		ok = rows_add(n, width, in[INDEX].buf, in[VALUES].buf, size, in[SUMS].buf);
 		if (!ok)
 			PyErr_SetString(PyExc_IndexError, "an index is out of range");
 	}

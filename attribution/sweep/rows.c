@@ -69,12 +69,14 @@ bool rows_add_products(const struct rows_products *p)
 	return true;
 }
 
-bool rows_add(size_t n, const int64_t *index, const double *value, size_t size, double *sums)
+bool rows_add(size_t n, size_t width, const int64_t *index, const double *values, size_t size,
+	      double *sums)
 {
 	for (size_t i = 0; i < n; i++) {
 		if ((uint64_t)index[i] >= size)
 			return false;
-		sums[index[i]] += value[i];
+		for (size_t k = 0; k < width; k++)
+			sums[(size_t)index[i] * width + k] += values[k * n + i];
 	}
 	return true;
 }

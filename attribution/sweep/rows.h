@@ -58,8 +58,10 @@ struct rows_products {
 };
 bool rows_add_products(const struct rows_products *products);
 
-/* Computes sums[index[i]] += value[i], in order of i. Returns false if an index is not below
- * `size`; earlier values are then already added. */
-bool rows_add(size_t n, const int64_t *index, const double *value, size_t size, double *sums);
+/* Adds `width` columns of n values to `size` rows of sums: sums[index[i]][k] += values[k][i], in
+ * order of i. Returns false if an index is not below `size`; earlier values are then already
+ * added. */
+bool rows_add(size_t n, size_t width, const int64_t *index, const double *values, size_t size,
+	      double *sums);
 
 #endif

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from qjoule.model import _sweep
 from qjoule.model.arrays import (
     COUNTERS,
     EFFECTS,
@@ -201,3 +202,25 @@ def test_a_sanitized_fuzzer_finds_no_fault(tmp_path: Path) -> None:
     limits = ["-runs=20000", "-seed=1", "-max_len=1024", "-len_control=5", "-rss_limit_mb=0"]
     done = subprocess.run([str(program), *limits], cwd=tmp_path, capture_output=True, check=False)
     assert done.returncode == 0, done.stderr[-4000:]
+
+
+def test_columns_are_added_to_the_rows_of_their_index() -> None:
+    sums = np.zeros((2, 2))
+    _sweep.add(sums, np.array([1, 0, 1]), np.array([[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]]))
+    assert sums.tolist() == [[1.0, 4.0], [2.0, 8.0]]
+
+
+@pytest.mark.parametrize(
+    ("sums", "index", "values", "error"),
+    [
+        (4, [0, 2], 4, IndexError),
+        (4, [0, -1], 4, IndexError),
+        (3, [0, 0], 4, ValueError),
+        (4, [0, 1], 3, ValueError),
+    ],
+)
+def test_columns_that_do_not_fit_are_refused(
+    sums: int, index: list[int], values: int, error: type[Exception]
+) -> None:
+    with pytest.raises(error):
+        _sweep.add(np.zeros(sums), np.array(index), np.ones(values))

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The sweep over segments, and other loops over rows, in C (attribution/sweep).
 
-Python code uses `qjoule.model.windows` and `qjoule.model.rows`.
+Python code uses `qjoule.model.windows`, `qjoule.model.charge` and `qjoule.model.arrays`.
 """
 
 from typing import final
@@ -86,9 +86,9 @@ def charge(
     entry for all others. Returns the time (ns) of queries and of marked owners, and that of marked
     queries. `bits` and `offset`: which segments have a query, as in `span`."""
 
-def add(sums: F64, index: I64, value: F64, /) -> None:
-    """Adds `value[i]` to `sums[index[i]]`, in order of i. Raises `IndexError` for an index out of
-    range."""
+def add(sums: F64, index: I64, values: F64, /) -> None:
+    """Adds k columns `values` (k, n) to `sums` (size, k), row i to row `index[i]`, in order of i.
+    Raises `IndexError` for an index out of range."""
 
 def add_products(sums: F64, share: F64, row: I64, window: I64, values: F64, width: int, /) -> None:
     """Adds `share[i] * values[window[i]]` to `sums[row[i]]`, in order of i; rows have `width`

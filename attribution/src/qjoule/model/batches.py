@@ -155,7 +155,7 @@ class OpenBlock:
         column = self._columns.get(name)
         if column is None or len(column) < self.entries:
             room = max(self.entries, 2 * used_rows, self._first_room)
-            grown = np.zeros((room, *values.shape[1:]), values.dtype)
+            grown = np.zeros((room, *values.shape[1:]), values.dtype, order="F")
             if column is not None:
                 grown[:used_rows] = column[:used_rows]
             self._columns[name] = column = grown

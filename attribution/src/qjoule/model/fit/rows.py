@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from qjoule.model._sweep import add_products
+from qjoule.model._sweep import add
 from qjoule.model.arrays import F64, Entries, WindowBatch, real_sums
 from qjoule.model.coefficients import Weights
 from qjoule.model.energy import I64, Bool, Series
@@ -92,12 +92,11 @@ def make_rows(
 
 def _longest(all_entries: Sequence[Entries], class_of: ClassOf) -> I64:
     """The classes that ran longest, sorted."""
-    classes, index = np.unique(
-        np.concatenate([class_of(entries.group) for entries in all_entries]), return_inverse=True
-    )
+    entry_class = np.concatenate([class_of(entries.group) for entries in all_entries])
+    classes = np.flatnonzero(np.bincount(entry_class))
     if len(classes) > _MOST_CLASSES:
         ns = np.concatenate([entries.cpu_ns for entries in all_entries])
-        spent = np.bincount(index.reshape(-1), ns)
+        spent = np.bincount(entry_class, ns)[classes]
         classes = np.sort(classes[np.argsort(-spent, kind="stable")[:_MOST_CLASSES]])
     return classes
 
@@ -165,16 +164,9 @@ def _concatenated(parts: Sequence[Any]) -> Any:
 
 def _effects(part: Part) -> F64:
     """(windows, 21): sums of the entries' effects."""
-    return _sums_of_rows(part.entries.window, part.entries.effects, len(part.load.dt_ns))
-
-
-def _sums_of_rows(index: I64, values: F64, size: int) -> F64:
-    """(size, m): sums of the rows of `values` (n, m) by `index` (n,), added in their order."""
-    sums = np.zeros((size, values.shape[1]))
-    factor, row = np.ones(len(index)), np.arange(len(index))
-    values = np.ascontiguousarray(values)
-    add_products(sums, factor, np.ascontiguousarray(index), row, values, values.shape[1])
-    return sums
+    entries, windows = part.entries, len(part.load.dt_ns)
+    columns = [real_sums(entries.window, effect, windows) for effect in entries.effects.T]
+    return np.stack(columns, axis=1)
 
 
 def _plausible(part: Part) -> Bool:
@@ -210,7 +202,8 @@ def _by_class(part: Part, classes: I64, class_of: ClassOf) -> tuple[F64, F64]:
         column = np.where(classes[column] == entry_class, column, len(classes))
     key = entries.window * size + column
     ns = entries.cpu_ns.astype(np.float64)
-    sums = _sums_of_rows(key, part.features, windows * size)
+    sums = np.zeros((windows * size, len(FEATURES)))
+    add(sums, key, np.ascontiguousarray(part.features.T))
     crowd = real_sums(key, part.crowd * ns, len(sums))
     crowd /= np.maximum(real_sums(key, ns, len(sums)), 1.0)
     return sums.reshape(windows, size, len(FEATURES)), crowd.reshape(windows, size)
