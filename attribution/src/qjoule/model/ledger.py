@@ -144,7 +144,8 @@ class Ledger:
             self._add_time(batch)
             self._add_causes(batch.energy)
         no_groups = np.zeros(0, np.int64)
-        present = np.unique(np.concatenate([no_groups, *(b.entries.group for b in batches)]))
+        groups = np.concatenate([no_groups, *(b.entries.group for b in batches)])
+        present = np.flatnonzero(np.bincount(groups))
         splits: list[dict[int, Split]] = [{} for _ in batches]
         for domain in self.domain_names:
             block = self._block_split(domain, batches, models.get(domain), present)
