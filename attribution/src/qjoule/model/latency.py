@@ -16,7 +16,7 @@ from qjoule.model.energy import I64, Bool
 QUANTILES = (0.50, 0.95, 0.99)
 #: Significant bits of a rounded latency, and number of distinct latencies that are kept exactly.
 DIGITS, EXACT = 8, 100
-_MERGE_ROWS = 1 << 18
+_MERGE_ROWS = 1 << 16
 #: Rows that are added at once: how latencies are kept is decided between them.
 _BATCH = 1 << 16
 #: Integers of fewer bits are exact as float64, of which a bucket drops all but DIGITS - 1 bits of
