@@ -187,13 +187,15 @@ _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
 
 
 def keep_freed_memory() -> None:
-    """Lets the process keep some MB of what it frees, for commands that read a trace in many equal
-    parts.
+    """Lets the process keep what it frees, for commands that read a trace in many equal parts.
 
-    Without it, glibc returns the arrays of each part to the kernel, which clears the same pages
-    for the next part.
+    Without it, glibc and Arrow's own heap return the arrays of each part to the kernel, which
+    clears the same pages for the next part.
     """
-    _tune_malloc({_M_MMAP_THRESHOLD: 4 << 20, _M_TRIM_THRESHOLD: 16 << 20})
+    import pyarrow as pa  # noqa: PLC0415 (the spool's keeper needs little of this module)
+
+    _tune_malloc({_M_MMAP_THRESHOLD: 32 << 20, _M_TRIM_THRESHOLD: 128 << 20})
+    pa.set_memory_pool(pa.system_memory_pool())
 
 
 def limit_memory() -> None:
