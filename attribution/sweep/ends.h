@@ -34,19 +34,16 @@ static inline struct end sweep_ends_first(const struct ends *ends)
 	return *ends->level[ends->top];
 }
 
-static inline struct end sweep_sooner(struct end a, struct end b)
+static inline const struct end *sweep_sooner(const struct end *a, const struct end *b)
 {
-	uint64_t swap = -(uint64_t)(b.t_ns < a.t_ns); /* by masks: compilers branch at `?:` */
-
-	return (struct end){a.t_ns ^ ((a.t_ns ^ b.t_ns) & (int64_t)swap),
-			    a.cpu ^ ((a.cpu ^ b.cpu) & (uint32_t)swap)};
+	return b->t_ns < a->t_ns ? b : a;
 }
 
 static inline struct end sweep_first_of(const struct end child[SWEEP_CHILDREN])
 {
-	return sweep_sooner(
-	    sweep_sooner(sweep_sooner(child[0], child[1]), sweep_sooner(child[2], child[3])),
-	    sweep_sooner(sweep_sooner(child[4], child[5]), sweep_sooner(child[6], child[7])));
+	return *sweep_sooner(
+	    sweep_sooner(sweep_sooner(child, child + 1), sweep_sooner(child + 2, child + 3)),
+	    sweep_sooner(sweep_sooner(child + 4, child + 5), sweep_sooner(child + 6, child + 7)));
 }
 
 /* Adds a segment that ends at `t_ns` to a CPU that had none. */
