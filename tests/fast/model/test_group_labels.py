@@ -19,7 +19,7 @@ from qjoule.model.labels import (
 )
 from qjoule.model.ledger import Ledger
 from qjoule.model.result import ServerCoverage
-from qjoule.servers.decoding import causes_of
+from qjoule.servers.registry import causes_of
 from qjoule.trace.meta import Server
 from qjoule.trace.vocabulary import thread_role
 

@@ -65,6 +65,7 @@ programs_with = { on_port = "port" }
 maps = { alpha_texts = ["socket", "symbol"] }
 maps_with_tags = { alpha_tags = ["socket"] }
 needs = { inflate = ["socket"] }
+causes = { serves_queries = ["io-"] }
 
 [beta]
 of = "alpha"
@@ -134,6 +135,9 @@ def test_a_good_table(tmp_path: Path) -> None:
         ("port = 65535", "port = 0x8000000000000000", "alpha: 'port' is no number from 1 to"),
         ("on_alpha =", "on-alpha =", "alpha: 'on-alpha' of 'programs' is no name of C"),
         ('on_alpha = ["socket"]', 'on_alpha = ["agent"]', "'agent' of 'on_alpha' is none of"),
+        ("serves_queries", "serves", "alpha: 'serves' of 'causes' is none of serves_queries,"),
+        ('= ["io-"]', "= 1", "alpha: 'serves_queries' is not a list of words"),
+        ('{ serves_queries = ["io-"] }', "1", "alpha: 'causes' is not a table"),
         ('of = "alpha"', 'of = "omega"', "beta: 'of' names no server with a table of its own"),
     ],
 )

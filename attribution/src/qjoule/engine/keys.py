@@ -21,6 +21,7 @@ from qjoule.model.labels import (
     Identity,
     background,
 )
+from qjoule.servers.registry import causes_of
 
 TAG = "tag:"
 TRANSACTION = "transaction"
@@ -92,8 +93,6 @@ class LabelIndex:
     def thread(self, server: str, role: str, *, by_thread: bool) -> int:
         """Returns the group of a server's threads of this role, outside of queries. `by_thread`:
         the server has no queries."""
-        from qjoule.servers.decoding import causes_of  # noqa: PLC0415 - loads every dialect
-
         attach_mode, causes = (BY_THREAD, ()) if by_thread else ("", causes_of(role))
         return self.number(background(server, role, attach_mode, causes))
 

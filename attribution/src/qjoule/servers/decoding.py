@@ -103,8 +103,6 @@ TOLD_IDS: Mapping[int, Callable[[bytes], tuple[int, OtherId] | None]] = {
 }
 #: Prefixes of the names of threads that work for requests, of all servers.
 SERVING_THREADS = tuple(name for d in _BY_NAME.values() for name in d.serving_threads)
-#: Causes of background threads' work by prefixes of the threads' roles, of all servers.
-_CAUSES = {prefix: cause for d in _BY_NAME.values() for prefix, cause in d.causes.items()}
 
 #: Functions of all servers that do avoidable work, by its kind.
 AVOIDABLE = {
@@ -127,12 +125,6 @@ def plan_step(function: str) -> PlanStep | None:
 def kinds_of(dialect: int) -> frozenset[int]:
     """Returns the kinds of servers whose statements have this dialect."""
     return frozenset(kind for kind, decoding in _BY_KIND.items() if dialect in decoding.languages)
-
-
-@cache
-def causes_of(role: str) -> tuple[str, ...]:
-    """Returns the flags of a background row: which activity of queries causes this role's work."""
-    return tuple(cause for prefix, cause in _CAUSES.items() if role.startswith(prefix))
 
 
 def decoding_of(kind: int) -> Decoding:

@@ -121,13 +121,6 @@ class References(Protocol):
         """Returns the text with its references filled in, and the dialect to read it by."""
 
 
-#: Flags of background rows (docs/model.md). Their joules belong to no query, because it is unknown
-#: which of several queries caused them, or how much later.
-SERVES_QUERIES = "serves_queries"  # reads, writes or computes for requests
-CAUSED_BY_READS = "caused_by_reads"
-CAUSED_BY_WRITES = "caused_by_writes"  # writes what queries changed, or removes what they left
-
-
 @dataclass(frozen=True)
 class Titles:
     """How to read from a process's command line what it does and for whom."""
@@ -179,9 +172,6 @@ class Decoding:
     names_before: NamesBefore | None = None  #: how to ask the server for names of sessions
     #: Prefixes of names of threads that work for requests (15 bytes of each name are known).
     serving_threads: tuple[str, ...] = ()
-    #: A CAUSE, by the prefix of a background thread's role: which activity of queries causes the
-    #: work of threads that no query owns.
-    causes: Mapping[str, str] = field(default_factory=dict)
     #: Functions whose work a better statement or schema avoids, by a kind of advice
     #: (`qjoule.engine.advice`); names without arguments.
     avoidable: Mapping[str, tuple[str, ...]] = field(default_factory=dict)

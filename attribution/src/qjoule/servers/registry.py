@@ -22,6 +22,9 @@ TABLE = Path(__file__).with_name("registry.toml")
 ATTACH_MODES = ("none", "socket", "symbol", "agent", "statistical")
 HOOKS = ("switched", "blocked", "labelled", "forked", "executed", "exited", "started", "sampled")
 NEEDS = ("inflate",)
+#: Flags of background rows (docs/model.md). Their joules belong to no query, because it is unknown
+#: which of several queries caused them, or how much later.
+CAUSES = ("serves_queries", "caused_by_reads", "caused_by_writes")
 #: Dialects of no server: key='value' pairs from any server's client.
 SHARED_DIALECTS: Mapping[str, int] = MappingProxyType({"tags": 9, "unseen": 14})
 
@@ -55,6 +58,7 @@ class Server:
     maps: Mapping[str, tuple[str, ...]]
     maps_with_tags: Mapping[str, tuple[str, ...]]
     needs: Mapping[str, tuple[str, ...]]
+    causes: Mapping[str, tuple[str, ...]]
     of: str = ""  #: the server whose table this one shares; "": none
 
 
@@ -112,6 +116,13 @@ def roles(name: str) -> tuple[str, ...]:
 def attach_modes(name: str) -> tuple[str, ...]:
     """Returns the attach modes that a plan may contain for a server. Raises KeyError."""
     return servers()[name].attach_modes
+
+
+@cache
+def causes_of(role: str) -> tuple[str, ...]:
+    """Returns the flags of a background row: which activity of queries causes this role's work."""
+    causes = [cause for server in servers().values() for cause in server.causes.items()]
+    return tuple(dict.fromkeys(cause for cause, prefixes in causes if role.startswith(prefixes)))
 
 
 def load(path: Path = TABLE) -> tuple[Server, ...]:
@@ -174,6 +185,7 @@ def _server(name: str, table: dict[str, Any]) -> Server:
         maps=_by_attach_mode(name, "maps", table, attach_modes),
         maps_with_tags=_by_attach_mode(name, "maps_with_tags", table, attach_modes),
         needs=_by_attach_mode(name, "needs", table, attach_modes, NEEDS),
+        causes=_causes(name, table.get("causes", {})),
     )
 
 
@@ -247,6 +259,13 @@ def _by_attach_mode(
         if not names[word]:
             raise RegistryError(f"{name}: '{word}' of '{key}' has no attach mode")
     return MappingProxyType({word: _words(name, word, names[word], attach_modes) for word in names})
+
+
+def _causes(name: str, table: object) -> Mapping[str, tuple[str, ...]]:
+    if not isinstance(table, dict):
+        raise RegistryError(f"{name}: 'causes' is not a table")
+    causes = _words(name, "causes", list(table), CAUSES)
+    return MappingProxyType({cause: _words(name, cause, table[cause]) for cause in causes})
 
 
 def _by_fact(name: str, key: str, table: dict[str, Any]) -> Mapping[str, str]:

@@ -21,10 +21,7 @@ import numpy as np
 from qjoule.contract import UNSEEN
 from qjoule.servers.client import NamesBefore, TextsById
 from qjoule.servers.decoding_types import (
-    CAUSED_BY_READS,
-    CAUSED_BY_WRITES,
     MAX_NAME_BYTES,
-    SERVES_QUERIES,
     DatabaseChange,
     Decoding,
     Fields,
@@ -273,17 +270,6 @@ DECODING = Decoding(
     application=program_name,
     texts_by_id=TEXTS,
     names_before=NAMES,
-    causes={
-        "ib_srv_purge": CAUSED_BY_WRITES,  # removes row versions that UPDATE and DELETE left ...
-        "ib_srv_wkr": CAUSED_BY_WRITES,  # ... with these
-        "ib_pg_flush": CAUSED_BY_WRITES,  # MySQL's page cleaners
-        "page_cleaner": CAUSED_BY_WRITES,  # MariaDB's
-        "checkpoint_bg": CAUSED_BY_WRITES,
-        "ib_io_wr": CAUSED_BY_WRITES,
-        "ib_log_": CAUSED_BY_WRITES,
-        "ib_io_rd": CAUSED_BY_READS,  # read-ahead
-        "ib_tpool_worker": SERVES_QUERIES,  # MariaDB: reads, writes and purge by turns
-    },
     avoidable={
         "scan": ("rr_sequential", "TableScanIterator::Read", "handler::ha_rnd_next"),
         "spill": ("merge_many_buff", "merge_buffers", "merge_index", "my_b_flush_io_cache"),

@@ -22,8 +22,6 @@ import numpy as np
 
 from qjoule.contract import TOLD_ID
 from qjoule.servers.decoding_types import (
-    CAUSED_BY_READS,
-    CAUSED_BY_WRITES,
     RESET,
     Build,
     Decoding,
@@ -234,13 +232,6 @@ DECODING = Decoding(
     change=names_of_title,
     application_set=application_set,
     application=renamed,
-    causes={
-        "io worker": CAUSED_BY_READS,  # its work between two requests
-        "walwriter": CAUSED_BY_WRITES,
-        "bgwriter": CAUSED_BY_WRITES,
-        "checkpointer": CAUSED_BY_WRITES,
-        "autovac worker": CAUSED_BY_WRITES,  # removes row versions that UPDATE and DELETE left
-    },
     titles=Titles(role_of_title, session_of_title, WITH_CLIENT),
     avoidable={
         "scan": ("ExecSeqScan", "heap_getnextslot"),

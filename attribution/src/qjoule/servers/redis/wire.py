@@ -13,8 +13,6 @@ import re
 
 from qjoule.servers.client import NamesBefore
 from qjoule.servers.decoding_types import (
-    CAUSED_BY_WRITES,
-    SERVES_QUERIES,
     Decoding,
     Language,
     PlanStep,
@@ -154,11 +152,5 @@ DECODING = Decoding(
     ),
     # The main thread, and its io-threads; Valkey's have the same names.
     serving_threads=("redis-server", "valkey-server", "io_thd_"),
-    causes={
-        "io_thd_": SERVES_QUERIES,
-        "bio_lazy_free": CAUSED_BY_WRITES,  # frees what UNLINK, FLUSHALL and evictions removed
-        "bio_aof": CAUSED_BY_WRITES,  # syncs the log
-        "redis-fork": CAUSED_BY_WRITES,  # writes a snapshot or a new log
-    },
     plan_step=plan_step,
 )
