@@ -32,6 +32,7 @@ import pyarrow as pa  # noqa: E402
 from qjoule.engine import tables  # noqa: E402
 from qjoule.engine.accounts import account_settings, divided  # noqa: E402
 from qjoule.engine.attribute import attribute  # noqa: E402
+from qjoule.lazy_import import leave_masks_out  # noqa: E402
 from qjoule.model.account import Account  # noqa: E402
 from qjoule.model.arrays import COUNTERS, Machine, Segments  # noqa: E402
 from qjoule.model.energy import Series, WindowEnergy  # noqa: E402
@@ -204,6 +205,7 @@ def _segments_and_queries(part: dict[str, np.ndarray], names: list[str]) -> dict
 def attribute_trace(directory: Path) -> None:
     """Attributes a trace; prints the time and memory that it took."""
     keep_freed_memory()  # as the command does
+    leave_masks_out()
     trace = Trace(directory)
     before_mb, segments = _peak_rss_mb(), trace.rows("segments")
     begin, begin_cpu = time.perf_counter(), time.process_time()

@@ -22,6 +22,7 @@ from qjoule.engine.explain import explain, find_row
 from qjoule.engine.keys import check_keys, selection
 from qjoule.engine.recorded import recorded_ids
 from qjoule.errors import QjouleError, UsageError
+from qjoule.lazy_import import leave_masks_out
 from qjoule.machine import active_memory
 from qjoule.machine.active_calibration import for_trace
 from qjoule.model.arrays import Segments
@@ -44,6 +45,7 @@ def run(
 ) -> Attribution:
     """Attributes the joules of these traces. Raises UsageError and QjouleError."""
     keep_freed_memory()
+    leave_masks_out()
     opened = open_several(readable(traces))
     keys, selected = result_options.keys, selection(result_options.where)
     used = {*keys, *(key for key, _ in selected.wanted)}
