@@ -46,6 +46,13 @@ def real_sums(index: I64, values: npt.NDArray[np.generic], size: int) -> F64:
     return sums
 
 
+def distinct(numbers: I64) -> I64:
+    """The different ones of `numbers` (n,), sorted. They are not negative."""
+    if numbers.max(initial=0) > 8 * len(numbers):  # to count them would take longer than to sort
+        return np.unique(numbers)
+    return np.flatnonzero(np.bincount(numbers))
+
+
 @dataclass(frozen=True)
 class Machine:
     """CPU ids with the package and the core of each.

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from qjoule.model.arrays import COUNTERS, F64, Renumbering, WindowBatch
+from qjoule.model.arrays import COUNTERS, F64, Renumbering, WindowBatch, distinct
 from qjoule.model.block_split import BlockSplit, DomainSums, DomainTerms
 from qjoule.model.coefficients import Coefficients, IdlePolicy
 from qjoule.model.energy import I64, UPDATE_PERIOD_NS, WALL, Cause, Series, WindowEnergy
@@ -144,8 +144,7 @@ class Ledger:
             self._add_time(batch)
             self._add_causes(batch.energy)
         no_groups = np.zeros(0, np.int64)
-        groups = np.concatenate([no_groups, *(b.entries.group for b in batches)])
-        present = np.flatnonzero(np.bincount(groups))
+        present = distinct(np.concatenate([no_groups, *(b.entries.group for b in batches)]))
         splits: list[dict[int, Split]] = [{} for _ in batches]
         for domain in self.domain_names:
             block = self._block_split(domain, batches, models.get(domain), present)

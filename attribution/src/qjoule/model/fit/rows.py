@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from qjoule.model._sweep import add
-from qjoule.model.arrays import F64, Entries, WindowBatch, real_sums
+from qjoule.model.arrays import F64, Entries, WindowBatch, distinct, real_sums
 from qjoule.model.coefficients import Weights
 from qjoule.model.energy import I64, Bool, Series
 from qjoule.model.features import FEATURES, by_counters, plausible
@@ -93,7 +93,7 @@ def make_rows(
 def _longest(all_entries: Sequence[Entries], class_of: ClassOf) -> I64:
     """The classes that ran longest, sorted."""
     entry_class = np.concatenate([class_of(entries.group) for entries in all_entries])
-    classes = np.flatnonzero(np.bincount(entry_class))
+    classes = distinct(entry_class)
     if len(classes) > _MOST_CLASSES:
         ns = np.concatenate([entries.cpu_ns for entries in all_entries])
         spent = np.bincount(entry_class, ns)[classes]
