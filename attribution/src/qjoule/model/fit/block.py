@@ -78,6 +78,8 @@ class BlockFit:
 
     estimate: Average
     evidence: Evidence
+    #: The sum that the estimate is from, with earlier blocks' and single cores' counters' evidence.
+    all_evidence: Evidence
     drift_w: F64  #: (n,) slow drift of power around the fit
     #: Squared error of predictions made before the block, over that of the fit: with the evidence
     #: of earlier blocks, and (`misfit_without`) without it.
@@ -170,10 +172,10 @@ def fit_block(rows: Rows, belief: Prior, before: Evidence) -> BlockFit:
     )
     earlier_misfit = earlier_misfits[0] if earlier_misfits else prior_misfit
     ratios = earlier_misfit / fitted_misfit, prior_misfit / fitted_misfit
-    return BlockFit(estimate, block_evidence, drift, *ratios, unexplained)
+    return BlockFit(estimate, block_evidence, evidence, drift, *ratios, unexplained)
 
 
-def with_unaided_error(fit: BlockFit, rows: Rows, belief: Prior, before: Evidence) -> BlockFit:
+def with_unaided_error(fit: BlockFit, belief: Prior) -> BlockFit:
     """The fit, whose error is that under `belief.unaided`, if there is such a prior.
 
     Its values stay, and so does what later blocks and traces learn from it: where windows hardly
@@ -181,8 +183,7 @@ def with_unaided_error(fit: BlockFit, rows: Rows, belief: Prior, before: Evidenc
     """
     if belief.unaided is None:
         return fit
-    evidence = _all_evidence(before, fit.evidence, rows, fit.value)
-    wide = averaged(evidence.precision, evidence.moment, belief.unaided)
+    wide = averaged(fit.all_evidence.precision, fit.all_evidence.moment, belief.unaided)
     moved = wide.value - fit.value
     covariance = wide.covariance + np.outer(moved, moved)
     estimate = replace(fit.estimate, covariance=covariance, one_sided=wide.one_sided)

@@ -228,7 +228,7 @@ class Learner:
             fit = fit_block(rows, belief, earlier.evidence)
             if keep:
                 self._note(f"{domain} power is not what it was: learned anew")
-        return with_unaided_error(fit, rows, belief, earlier.evidence), earlier
+        return with_unaided_error(fit, belief), earlier
 
     def _note_idle_change(self, domain: str, contradicts: bool, keep: bool) -> None:
         """Notes that windows contradict the power at rest of earlier blocks (`contradicts`) or of
