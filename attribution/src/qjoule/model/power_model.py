@@ -22,9 +22,10 @@ from qjoule.model.energy import I64
 from qjoule.model.features import basis
 
 #: Relative drift of a calibrated machine (1 sigma): leakage follows temperature, by several per
-#: cent.
+#: cent. Shared power also differs by load, since an uncore's clock follows cores and stalls
+#: (Hackenberg et al., HPPAC 2015).
 _IDLE_DRIFT = 0.02
-_SHARED_DRIFT = 0.05
+_SHARED_DRIFT = 0.1
 _SCALE_DRIFT = 0.03
 #: Power at rest of an uncalibrated machine is unknown, so its energy belongs to what ran.
 _UNKNOWN = np.nan

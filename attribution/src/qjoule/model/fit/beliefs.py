@@ -78,6 +78,10 @@ _TAIL_OF_SHARED = 0.4
 _LONG_TAILS = [
     THETA.index(f"p{i}") for i in range(len(TAILS_NS), len(TAILS_NS) + len(LONG_TAILS_NS))
 ]
+#: What a sleep costs is not the same under another load, so a calibration tells its mean only. The
+#: governor picks a state by the last sleeps (Documentation/admin-guide/pm/cpuidle.rst, "menu"), and
+#: an uncore keeps the clock of the work before (Hackenberg et al., HPPAC 2015).
+_BY_SLEEPS = slice(THETA.index("p0"), THETA.index("kept"))
 #: A wake-up costs about the exit latency of a state (drivers/idle/intel_idle.c: 2 to 200 us); this
 #: long where the kernel shows no states.
 _WAKE_NS = 20e3
@@ -215,8 +219,9 @@ def _theta(
     theta_cov = prior.covariance[2 * prior.zones :, 2 * prior.zones :]
     # An older calibration lacks the terms that were added to the model later.
     unknown = (np.diag(theta_cov) == 0) & (np.arange(len(THETA)) >= THETA.index("beta"))
-    least_variance = (1e-3 * np.abs(prior.theta) + 1e-9) ** 2
-    covariance = theta_cov + np.diag(np.where(unknown, sigma**2, least_variance))
+    variance = (1e-3 * np.abs(prior.theta) + 1e-9) ** 2
+    variance[_BY_SLEEPS] = sigma[_BY_SLEEPS] ** 2
+    covariance = theta_cov + np.diag(np.where(unknown, sigma**2, variance))
     return np.where(unknown, value, prior.theta), covariance
 
 
