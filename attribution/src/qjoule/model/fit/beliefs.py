@@ -116,6 +116,14 @@ def belief_of(
     return replace(belief, unaided=_belief(prior, rows, weights, context, rests=False))
 
 
+def with_long_tails(belief: Prior, rows: Rows, zones: int) -> Prior:
+    """`belief`, in which long tails are as uncertain as without a calibration, for windows that
+    contradict a calibrated power at rest: a load without long sleeps shows both as one."""
+    index = 2 * zones + np.array(_LONG_TAILS)
+    sigma_w = _TAIL_LONG * float(_levels(rows, zones).mean_w.mean())
+    return belief.with_independent(index, belief.mean[index], np.full(len(index), sigma_w**-2.0))
+
+
 def _belief(
     prior: PowerModel, rows: Rows, weights: Weights, context: _DomainContext, *, rests: bool
 ) -> Prior:

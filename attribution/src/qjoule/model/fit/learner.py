@@ -5,14 +5,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import numpy as np
 
 from qjoule.model.arrays import F64, Renumbering, WindowBatch
 from qjoule.model.coefficients import THETA, Coefficients, IdleTable
-from qjoule.model.energy import I64, Series
+from qjoule.model.energy import I64, Bool, Series
 from qjoule.model.fit.averaged import Prior
-from qjoule.model.fit.beliefs import belief_of
+from qjoule.model.fit.beliefs import belief_of, with_long_tails
 from qjoule.model.fit.block import BlockFit, fit_block, with_unaided_error
 from qjoule.model.fit.core_evidence import with_cores
 from qjoule.model.fit.earlier_blocks import (
@@ -53,6 +54,13 @@ _DRIFT_RATIO = 1.5
 #: prior.
 _HARMS = 1.1
 _CORES_UNUSED = "counters of single cores are not used"
+
+
+class _KnownRest(NamedTuple):
+    """Power at rest: what resting blocks tell, and the zones (n,) of which a calibration tells."""
+
+    evidence: IdlePowerEvidence
+    calibrated: Bool
 
 
 @dataclass
@@ -132,19 +140,16 @@ class Learner:
         width, even = _settled_rows(class_rows, period_ns)
         weights = self.coefficients.of(domain, counters=counters)
         memory = BlockMemory.of(self.memory, domain, domain_zones, counters=counters)
-        idle_evidence, idle_calibrated = (
-            self._idle_evidence_of(domain, memory),
-            np.isfinite(prior.idle_w),
-        )
+        rest = _KnownRest(self._idle_evidence_of(domain, memory), np.isfinite(prior.idle_w))
         belief = belief_of(
             prior,
             even,
             weights,
             dram=domain == "dram",
             table=self.table,
-            long_tails=bool(idle_evidence.known.all()),
+            long_tails=bool(rest.evidence.known.all()),
             rests=rests(even),
-            remembered=bool(idle_evidence.known.any()) or memory.has_evidence(class_rows.classes),
+            remembered=bool(rest.evidence.known.any()) or memory.has_evidence(class_rows.classes),
         )
         too_few = int(rows.known.sum()) < _MIN_WINDOWS * len(domain_zones) and rows.features.any()
         if too_few and not memory.has_evidence(class_rows.classes):
@@ -154,14 +159,9 @@ class Learner:
             # Without a calibration, priors do not show well enough what merging would lose.
             rows = informative_rows(class_rows, even, width, belief) if weights.calibrated else even
             rows = self._with_cores(domain, rows, source, belief, keep)
-            expected = with_idle_evidence(belief, idle_evidence, idle_calibrated)
-            fit, earlier_used = self._fit(memory, rows, expected, earlier, keep)
-            contradicts = contradicts_prior(expected, fit, idle_evidence.known)
-            if contradicts or contradicts_prior(expected, fit, idle_calibrated):
-                fit, earlier_used = self._fit(
-                    memory, rows, with_wider_idle(belief, idle_calibrated), earlier, keep
-                )
-                self._note_idle_change(domain, contradicts, keep)
+            fit, earlier_used, contradicts = self._fit_rest(
+                memory, rows, belief, rest, earlier, keep=keep
+            )
         except np.linalg.LinAlgError:
             if keep:
                 self._decayed.pop(domain, None)
@@ -211,6 +211,32 @@ class Learner:
             return rows
         self.core_blocks += keep
         return with_cores(rows, self._of_cores, self.cores, source, belief)
+
+    def _fit_rest(
+        self,
+        memory: BlockMemory,
+        rows: Rows,
+        belief: Prior,
+        rest: _KnownRest,
+        earlier: DecayedEvidence,
+        *,
+        keep: bool,
+    ) -> tuple[BlockFit, DecayedEvidence, bool]:
+        """As `_fit`, with what is known of power at rest, as long as windows do not contradict it;
+        and whether they contradict that of earlier blocks."""
+        expected = with_idle_evidence(belief, rest.evidence, rest.calibrated)
+        fit, used = self._fit(memory, rows, expected, earlier, keep)
+        contradicts = contradicts_prior(expected, fit, rest.evidence.known)
+        domain = memory.domain.partition("/")[0]
+        has_tails = domain != "dram" and (self.table is None or self.table.deep)
+        if has_tails and not contradicts and contradicts_prior(expected, fit, rest.calibrated):
+            tails = with_long_tails(expected, rows, len(rest.calibrated))
+            fit, used = self._fit(memory, rows, tails, earlier, keep)
+        if contradicts or contradicts_prior(expected, fit, rest.calibrated):
+            wider = with_wider_idle(belief, rest.calibrated)
+            fit, used = self._fit(memory, rows, wider, earlier, keep)
+            self._note_idle_change(domain, contradicts, keep)
+        return fit, used, contradicts
 
     def _fit(
         self, memory: BlockMemory, rows: Rows, belief: Prior, earlier: DecayedEvidence, keep: bool
