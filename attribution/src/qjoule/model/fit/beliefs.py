@@ -116,6 +116,11 @@ def belief_of(
     return replace(belief, unaided=_belief(prior, rows, weights, context, rests=False))
 
 
+def sleeps_deep(table: IdleTable | None) -> bool:
+    """Whether cores may have a deep idle state: unless the kernel's table lists only others."""
+    return table is None or table.deep
+
+
 def with_long_tails(belief: Prior, rows: Rows, zones: int) -> Prior:
     """`belief`, in which long tails are as uncertain as without a calibration, for windows that
     contradict a calibrated power at rest: a load without long sleeps shows both as one."""
@@ -136,8 +141,8 @@ def _belief(
     covariance[power_index, power_index] = np.concatenate([idle_var, shared_var])
     covariance[2 * prior.zones :, 2 * prior.zones :] = theta_cov
     belief = Prior(np.concatenate([idle, shared, theta]), _inverse(covariance), prior.spread)
-    shallow = table is not None and not table.deep
-    if weights.calibrated or context.dram or context.long_tails or rests or shallow:
+    separable = weights.calibrated or context.long_tails or rests
+    if separable or context.dram or not sleeps_deep(table):
         return belief
     long_index = 2 * prior.zones + np.array(_LONG_TAILS)
     covariance[long_index, long_index] = (_TAIL_LONG * context.mean_w) ** 2
@@ -288,6 +293,6 @@ def _effect_sigmas(rows: Rows, context: _DomainContext, *, by_time: bool) -> F64
         least_mean_w = float(context.levels.mean_w.min())
         sigma[wakes + 2] = max(sigma[wakes + 2], _KEPT_AWAKE_UNAIDED * least_mean_w)
     sigma[wakes + 3 :] = mean_w * (
-        _TAIL_LONG if context.long_tails and (not table or table.deep) else _TAIL_NONE
+        _TAIL_LONG if context.long_tails and sleeps_deep(table) else _TAIL_NONE
     )
     return sigma

@@ -13,7 +13,7 @@ from qjoule.model.arrays import F64, Renumbering, WindowBatch
 from qjoule.model.coefficients import THETA, Coefficients, IdleTable
 from qjoule.model.energy import I64, Bool, Series
 from qjoule.model.fit.averaged import Prior
-from qjoule.model.fit.beliefs import belief_of, with_long_tails
+from qjoule.model.fit.beliefs import belief_of, sleeps_deep, with_long_tails
 from qjoule.model.fit.block import BlockFit, fit_block, with_unaided_error
 from qjoule.model.fit.core_evidence import with_cores
 from qjoule.model.fit.earlier_blocks import (
@@ -228,7 +228,7 @@ class Learner:
         fit, used = self._fit(memory, rows, expected, earlier, keep)
         contradicts = contradicts_prior(expected, fit, rest.evidence.known)
         domain = memory.domain.partition("/")[0]
-        has_tails = domain != "dram" and (self.table is None or self.table.deep)
+        has_tails = domain != "dram" and sleeps_deep(self.table)
         if has_tails and not contradicts and contradicts_prior(expected, fit, rest.calibrated):
             tails = with_long_tails(expected, rows, len(rest.calibrated))
             fit, used = self._fit(memory, rows, tails, earlier, keep)

@@ -96,7 +96,7 @@ def _longest(all_entries: Sequence[Entries], class_of: ClassOf) -> I64:
     classes = distinct(entry_class)
     if len(classes) > _MOST_CLASSES:
         ns = np.concatenate([entries.cpu_ns for entries in all_entries])
-        spent = np.bincount(entry_class, ns)[classes]
+        spent = np.bincount(np.searchsorted(classes, entry_class), ns)
         classes = np.sort(classes[np.argsort(-spent, kind="stable")[:_MOST_CLASSES]])
     return classes
 
