@@ -37,6 +37,10 @@ _BY_TIME = {"t": (0.9, 0.9)}
 _DRAM = {"c": (0.6, 0.4), "t": (0.1, 0.15)}
 _FEATURE = {"a": (0, 1), "b": (2, 8), "c": (3, 9), "t": (4, 5), "v": (6, 7)}
 _ALPHA_SIGMA = 0.1  #: HaPPy finds 0.5 to 0.6 over workloads and frequencies
+#: By time alone, the factor also stands for the instructions that siblings retire. On nine kernels
+#: of 2 x EPYC 7502 it is 0.5 (square roots, which wait for one unit) to 0.91 (busy wait):
+#: (1 + slope) / 2 of the slopes of package power that `make bench-real` prints; mean and spread.
+_ALPHA_BY_TIME = (0.61, 0.16)
 #: Power drawn once by a package that is awake, of its mean power meanwhile. Two loads that were
 #: measured alone, without rest, exceeded both together by 16 and by 56 % of it (docs/model.md).
 _SHARED = (0.25, 0.15)
@@ -254,6 +258,8 @@ def _uncalibrated(
         if name in terms and mean_feature > 0:
             value[i], sigma[i] = (fraction * dynamic_w / mean_feature for fraction in terms[name])
     value[5], sigma[5] = (DEFAULT_ALPHA if not weights.alpha else weights.alpha), _ALPHA_SIGMA
+    if by_time:
+        value[5], sigma[5] = _ALPHA_BY_TIME
     max_crowd = max(float(rows.crowd.max(initial=0.0)), 1.0)
     value[6], sigma[6] = 0.0, _SATURATION_SIGMA / max_crowd
     value[7], sigma[7] = 1.0, _BETA_SIGMA
