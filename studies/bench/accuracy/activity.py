@@ -140,11 +140,8 @@ class Cells:
         """Cells of slices that begin and end at some of `edges_ns`."""
         begin, end = np.searchsorted(edges_ns, t0_ns), np.searchsorted(edges_ns, t1_ns)
         row, interval = spread(begin, end)
-        n = len(edges_ns)
-        change = np.bincount(slice_core * n + begin, minlength=cores * n)
-        change = change - np.bincount(slice_core * n + end, minlength=cores * n)
-        threads = np.cumsum(change.reshape(cores, n), axis=1)[:, :-1]
-        own = threads.reshape(-1)[slice_core[row] * (n - 1) + interval]
+        threads = threads_by_core(begin, end, slice_core, (cores, len(edges_ns) - 1))
+        own = threads[slice_core[row], interval]
         busy = (threads > 0).sum(axis=0)
         return Cells(edges_ns, begin, end, slice_core, row, interval, own, threads, busy)
 
@@ -168,6 +165,16 @@ class Cells:
         maxima = np.zeros(len(self.edges_ns) - 1)
         np.maximum.at(maxima, self.interval, values)
         return maxima
+
+
+def threads_by_core(begin: I64, end: I64, slice_core: I64, shape: tuple[int, int]) -> I64:
+    """(cores, intervals), which is `shape`: how many slices of each core there are in each interval
+    from `begin` to before `end`."""
+    cores, intervals = shape
+    n = intervals + 1
+    change = np.bincount(slice_core * n + begin, minlength=cores * n)
+    change = change - np.bincount(slice_core * n + end, minlength=cores * n)
+    return np.asarray(np.cumsum(change.reshape(cores, n), axis=1)[:, :-1])
 
 
 def spread(begin: I64, end: I64) -> tuple[I64, I64]:

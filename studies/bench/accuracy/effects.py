@@ -12,6 +12,14 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 from studies.bench.accuracy.activity import Activity
 from studies.bench.accuracy.hidden_kinds import Hidden
+from studies.bench.accuracy.limits import (
+    Licence,
+    Pulse,
+    Throttle,
+    draw_licence,
+    draw_pulse,
+    draw_throttle,
+)
 from studies.bench.accuracy.machine import PhysicalMachine
 
 #: (target residency, exit latency) in ns of idle states from shallow to deep: tables of the Linux
@@ -101,6 +109,7 @@ class Effects:
       drawn for each shape within 1 +- this.
     - `prefetching`: a share of the misses, by shape, is not counted.
     - `small`: some cores are of a smaller kind.
+    - `licence`, `throttle`: lower the clock of one core, or of all. `pulse`: of power at rest.
     - `idle_states`: (target residency, exit latency) in ns, as the kernel shows them; none: it
       shows no table, as in a virtual machine.
     """
@@ -117,6 +126,9 @@ class Effects:
     hidden: Hidden | None = None
     idle_states: tuple[tuple[int, int], ...] = ()
     small: Small | None = None
+    licence: Licence | None = None
+    throttle: Throttle | None = None
+    pulse: Pulse | None = None
 
     def joined(self, other: Effects) -> Effects:
         """The effects of both; those of `other` count where both have one."""
@@ -135,6 +147,8 @@ class Effects:
             )
         if self.prefetching:
             activity = replace(activity, prefetched=_prefetched(random, activity))
+        if self.licence is not None:
+            activity = self.licence.dressed(random, activity)
         if self.hidden is not None:
             activity = self.hidden.dressed(random, activity)
         return activity
@@ -251,3 +265,20 @@ def core_kinds(random: np.random.Generator) -> Effects:
             energy=random.uniform(0.2, 0.55),
         )
     )
+
+
+def licences(random: np.random.Generator) -> Effects:
+    """Wide vector instructions lower their core's frequency."""
+    return Effects(licence=draw_licence(random))
+
+
+def throttling(random: np.random.Generator) -> Effects:
+    """A hot machine lowers its clock, and leaks more: all power by 3 to 8 %."""
+    tau_s = float(np.exp(random.uniform(np.log(5), np.log(60))))
+    warming = Warming(random.uniform(0.03, 0.08), tau_s)
+    return Effects(warming=warming, throttle=draw_throttle(random, tau_s))
+
+
+def pulses(random: np.random.Generator) -> Effects:
+    """Firmware that draws power by the clock, for half of the machines when a statement runs."""
+    return Effects(pulse=draw_pulse(random))

@@ -224,3 +224,16 @@ def _steps(random: np.random.Generator, machine: PhysicalMachine, steps: int) ->
     last = np.maximum.accumulate(np.where(change, np.arange(steps), 0), axis=1)
     limit: F64 = np.take_along_axis(level, last, axis=1)
     return limit if per_core else np.repeat(limit, topology.cores_per_package, axis=0)
+
+
+def heat(tau_s: float, power: F64) -> F64:
+    """(steps,) temperature in each step of the grid; `power` is relative to full power.
+
+    One thermal resistance and capacity. Before the run the load was as it is on average.
+    """
+    decay = float(np.exp(-GRID_NS * 1e-9 / tau_s))
+    level, levels = float(np.mean(power)), []
+    for watts in power.tolist():
+        levels.append(level)
+        level = decay * level + (1 - decay) * watts
+    return np.array(levels)

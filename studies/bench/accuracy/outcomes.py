@@ -54,6 +54,9 @@ FAMILIES: dict[str, Family] = {
     "siblings": lambda random, _machine: effects.siblings(random),
     "all_together": _all_together,
     "kept_awake": lambda random, _machine: effects.draw_kept(random),
+    "licences": lambda random, _machine: effects.licences(random),
+    "throttling": lambda random, _machine: effects.throttling(random),
+    "pulses": lambda random, _machine: effects.pulses(random),
     "unseen": lambda random, machine: Effects(hidden=draw_hidden(random, machine)),
 }
 #: Families whose machines all have two threads per core.

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from studies.bench.accuracy.activity import draw_activity
 from studies.bench.accuracy.calibration_run import calibrate
 from studies.bench.accuracy.effects import SHALLOW, Effects
+from studies.bench.accuracy.limits import Pulse
 from studies.bench.accuracy.machine import (
     PhysicalMachine,
     Topology,
@@ -49,6 +50,8 @@ STRETCHES, SHORTEST_S, LONGEST_S = 50_000, 12, 30
 #: How long before a recording its machine was calibrated.
 CALIBRATED_NS = 900_000_000_000
 _OF_KIND = 0.4  #: of the cores of a kind that one source may use alone
+#: CPUs that a statement in phase with a pulse keeps busy at most: a call is over before the next.
+_MOST_IN_PHASE = 0.5
 _HIDDEN = 0.12  #: bound of |intensity - 1| of the calibration's kernels
 
 
@@ -95,6 +98,9 @@ def make_case(name: str, seed: int, calibrator: Calibrator = calibrate) -> Case:
         plan = replace(plan, sources=sources)
     if effects.small is not None:
         plan = replace(plan, sources=placed(extra, small_cpus(plan.topology, effects.small), plan))
+    if effects.pulse is not None:
+        pulse, sources = beside_pulse(extra, effects.pulse, plan.sources, span_ns)
+        effects, plan = replace(effects, pulse=pulse), replace(plan, sources=sources)
     work = run(draw, plan.sources, plan.topology.cpus, span_ns, plan.variation)
     rig = draw_rig(rest, plan, (physical, effects))
     names = (family, scenario, seed)
@@ -133,6 +139,30 @@ def placed(random: np.random.Generator, small: npt.NDArray[np.bool_], plan: Plan
         fits = kind > 0 and not source.cpus and source.load <= _OF_KIND * len(cpus)
         placed_sources.append(replace(source, cpus=tuple(cpus.tolist())) if fits else source)
     return placed_sources
+
+
+def beside_pulse(
+    random: np.random.Generator, pulse: Pulse, sources: list[Source], span_ns: tuple[int, int]
+) -> tuple[Pulse, list[Source]]:
+    """The pulse, and the sources of which one runs by its clock if it is `in_phase`."""
+    if not pulse.in_phase:
+        return pulse, sources
+    chosen = int(random.choice([i for i, s in enumerate(sources) if s.group.kind == "queries"]))
+    length_ns = span_ns[1] - span_ns[0]
+    period_ns = length_ns / round(length_ns / pulse.period_ns)
+    load = min(sources[chosen].load, _MOST_IN_PHASE)
+    timed = replace(
+        sources[chosen],
+        pace="clock",
+        workers=1,
+        spread=0.2,
+        load=load,
+        # A little less, so that there is one call in each period.
+        call_ns=load * period_ns / (1 + 1e-9),
+    )
+    begin_ns = span_ns[0] + int(period_ns * random.uniform(0.45, 0.5))
+    pulse = replace(pulse, period_ns=int(period_ns), begin_ns=begin_ns)
+    return pulse, [timed if i == chosen else s for i, s in enumerate(sources)]
 
 
 def draw_rig(

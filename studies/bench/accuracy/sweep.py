@@ -14,7 +14,7 @@ import numpy as np
 from studies.bench.accuracy.activity import Cells, Setting, spread
 from studies.bench.accuracy.effects import Effects, Tail, Uncore
 from studies.bench.accuracy.gaps import Charges, Governed, sleeps, tail_charges
-from studies.bench.accuracy.machine import GRID_NS, Climate
+from studies.bench.accuracy.machine import GRID_NS, Climate, heat
 from studies.bench.accuracy.recording import F64, I64
 
 
@@ -40,19 +40,6 @@ def uncore_level(uncore: Uncore, cells: Cells, misses: F64, step: I64) -> F64:
         levels[k] = level
     relative_level: F64 = levels[step] / (uncore.steps - 1)
     return relative_level
-
-
-def heat(tau_s: float, power: F64) -> F64:
-    """(steps,) temperature in each step of the grid; `power` is relative to full power.
-
-    One thermal resistance and capacity. Before the run the load was as it is on average.
-    """
-    decay = float(np.exp(-GRID_NS * 1e-9 / tau_s))
-    level, levels = float(np.mean(power)), []
-    for watts in power.tolist():
-        levels.append(level)
-        level = decay * level + (1 - decay) * watts
-    return np.array(levels)
 
 
 def load_line(drop: float, load: F64) -> F64:
@@ -111,6 +98,10 @@ class Sweep:
         times += [self._charges.t0_ns, self._charges.t1_ns]
         if self._effects.hidden is not None:
             times += self._effects.hidden.times_ns(setting)
+        if (licence := self._effects.licence) is not None:
+            times.append(licence.until_ns(setting))
+        if (pulse := self._effects.pulse) is not None:
+            times.append(pulse.times_ns(setting.span_ns))
         every = np.sort(np.concatenate(times))
         edges: I64 = every[np.diff(every, prepend=every[0] - 1) > 0]
         return edges
@@ -121,10 +112,11 @@ class Sweep:
         row, interval, threads = cells.row, cells.interval, cells.threads
         ghz, kind = self._frequency(), self._kind()
         siblings_busy = threads > 1
+        volts2: F64 = m.voltage(ghz) ** 2
+        ghz = ghz * self._duty()
         rate = 1 / (act.core_cpi[row] / (ghz * kind.rate) + act.stall_ns[row])
         rate = rate * np.where(siblings_busy, m.sibling_rate, 1)
         misses = rate * act.misses[row] * np.where(siblings_busy, m.sibling_misses, 1)
-        volts2: F64 = m.voltage(ghz) ** 2
         instruction_nj = m.instruction_nj * rate * np.where(siblings_busy, act.beside[row], 1)
         core_w = volts2 * act.intensity[row] * (m.cycle_nj * ghz / threads + instruction_nj)
         core_w = core_w * kind.energy
@@ -199,12 +191,30 @@ class Sweep:
         cells = self.cells
         turbo: F64 = self._machine.turbo_ghz()[cells.busy_cores][cells.interval]
         turbo = turbo * self._kind().pace
+        if (licence := self._effects.licence) is not None:
+            turbo = turbo * np.where(licence.held(cells, self._setting), licence.pace, 1.0)
+        if (throttle := self._effects.throttle) is not None and not throttle.duty:
+            turbo = turbo * self._throttled()
         if self._climate.limit_ghz is None:
             return turbo
         first = self._setting.package * self._machine.topology.cores_per_package
         limits = self._climate.limit_ghz[cells.core + first, self._step[cells.interval]]
         limited: F64 = np.minimum(turbo, limits)
         return limited
+
+    def _duty(self) -> F64 | float:
+        """Share of the clocks that reach the core of every cell."""
+        throttle = self._effects.throttle
+        return self._throttled() if throttle is not None and throttle.duty else 1.0
+
+    def _throttled(self) -> F64:
+        """What throttling leaves of the clock of every cell."""
+        assert self._effects.throttle is not None
+        cores, steps = len(self.cells.core_threads), int(self._step[-1]) + 1
+        busy_ns = np.bincount(self._step, self.cells.busy_cores * self._dt_ns, steps)
+        spent_ns = np.bincount(self._step, self._dt_ns, steps)
+        paces = self._effects.throttle.paces(busy_ns / np.maximum(spent_ns, 1.0) / cores)
+        return np.asarray(paces[self._step[self.cells.interval]])
 
     def _shared(self, pace: F64, misses: F64) -> F64:
         """Watts that the package would draw once in each interval if it were awake.
@@ -252,6 +262,8 @@ class Sweep:
         time_ns = self._climate.idle[p][self._step] * self._dt_ns
         if domain == "dram":
             return float(m.dram_idle_w[p]), time_ns
+        if (pulse := self._effects.pulse) is not None and domain == "package":
+            time_ns = time_ns * pulse.factor(self.edges_ns[:-1])
         rest_w = m.idle_w[p] * (m.core_idle_share if domain == "core" else 1.0)
         return float(rest_w), time_ns * self._slow
 
