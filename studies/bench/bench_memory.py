@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a machine's memory is worth: simulated machines on several days, with and without it.
 
-    python studies/bench/bench_memory.py [--seeds N] [--minutes M]
+    python studies/bench/bench_memory.py [--seeds N] [--minutes M] [--scenes A,B]
 
 Without calibration. `error`: mean over a run's statements of |estimate - truth|, by energy;
 `share`: how far the first statement's share is off, in points; `held`: how many of the 95 %
@@ -29,6 +29,7 @@ from studies.bench.accuracy.machine import draw_machine as drawn
 from studies.bench.accuracy.physics import simulate
 from studies.bench.accuracy.rapl import Meter, draw_meter
 from studies.bench.accuracy.recording import Recording, Truth
+from studies.bench.accuracy.rig import idle_sources
 from studies.bench.accuracy.tracer import Tracer, draw_tracer, record
 from studies.bench.accuracy.tracer import truth as truth_of
 from studies.bench.accuracy.workload import Source
@@ -48,13 +49,17 @@ _BEGIN_NS = 10**12
 class Day:
     """One run: which statements are called (by name; none: all), for how long, and when.
 
-    `factor`: what each statement's power is multiplied by on that day, by name.
+    `factor`: what each statement's power is multiplied by on that day, by name. `clock`: frequency
+    of all cores, from 0 (the least) to 1 (the highest that turbo has); None: turbo. `idle`: nothing
+    is called.
     """
 
     called: tuple[str, ...] = ()
     seconds: float = 30.0
     when_s: float = 0.0
     factor: tuple[tuple[str, float], ...] = ()
+    clock: float | None = None
+    idle: bool = False
 
 
 @dataclass(frozen=True)
@@ -113,10 +118,15 @@ class History:
             for source in self.sources
             if not day.called or source.group.kind != "queries" or source.group.name in day.called
         ]
+        sources = idle_sources(sources) if day.idle else sources
         machine, cpus = another_day(random, self.machine), self.machine.topology.cpus
         span_ns = (_BEGIN_NS, _BEGIN_NS + int(day.seconds * 1e9))
         work = run_sources(random, sources, cpus, span_ns, 0.03)
         climate = draw_climate(random, machine, span_ns)
+        if day.clock is not None:
+            ghz = machine.min_ghz + day.clock * (machine.max_ghz - machine.min_ghz)
+            limit_ghz = np.full((machine.topology.cores, climate.idle.shape[1]), ghz)
+            climate = replace(climate, limit_ghz=limit_ghz)
         simulation = simulate(machine, work.stretches, climate, span_ns)
         parts = (machine.topology.machine(), self.meter, self.tracer)
         recording = record(random, parts, simulation, work, span_ns)
@@ -190,11 +200,30 @@ def changed_hardware(seed: int, minutes: float) -> Prepared:
     return replace(history, machine=now), cells, replace(day, when_s=NOW_S + DAY_S)
 
 
+def at_clocks(seed: int, minutes: float, clock: float | None) -> Prepared:
+    """Six statements at turbo, after a minute at rest and some minutes of load at this clock."""
+    history = History.draw(seed, shapes=6)
+    days = [Day((), 60.0, NOW_S, idle=True), Day((), 60.0 * minutes, NOW_S + 300.0, clock=clock)]
+    return history, after(history, days), Day((), 30.0, NOW_S + 3_600.0)
+
+
+def same_clock(seed: int, minutes: float) -> Prepared:
+    """The operating point of today."""
+    return at_clocks(seed, minutes, None)
+
+
+def other_clock(seed: int, minutes: float) -> Prepared:
+    """An operating point that today's windows do not have: a fifth of the clock's range."""
+    return at_clocks(seed, minutes, 0.2)
+
+
 SCENES: dict[str, Callable[[int, float], Prepared]] = {
     "seen alone last week": apart,
     "after ordinary load": ordinary,
     "a plan changed": changed_plan,
     "hardware changed": changed_hardware,
+    "rest and load at today's clock": same_clock,
+    "rest and load at another clock": other_clock,
 }
 
 
@@ -251,9 +280,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=40)
     parser.add_argument("--minutes", type=float, default=10.0)
+    parser.add_argument("--scenes", default=",".join(SCENES), help="[all: %(default)s]")
     options = parser.parse_args()
+    scenes = options.scenes.split(",")
+    if unknown := [scene for scene in scenes if scene not in SCENES]:
+        parser.error(f"no such scene: {', '.join(unknown)}")
     print(file_figures())
-    for scene in SCENES:
+    for scene in scenes:
         print(f"{scene} ({options.seeds} machines)", flush=True)
         score_pairs = list(results(scene, options.seeds, options.minutes))
         for at, name in enumerate(("without", "with")):

@@ -24,9 +24,8 @@ from qjoule.model.arrays import EFFECTS, F64, LostTime, Requests
 from qjoule.model.coefficients import IDLE_POLICIES, THETA, Coefficients
 from qjoule.model.features import FEATURES, entry_features
 from qjoule.model.fit.learner import Learner
-from qjoule.model.fit.merging import merged
+from qjoule.model.fit.merging import merged, thinned
 from qjoule.model.fit.observed import Rows, predict
-from qjoule.model.fit.rows import thinned
 from qjoule.model.fit.solo import narrowed, noise_of
 from qjoule.model.labels import GroupLabel, process
 from qjoule.model.ledger import Ledger

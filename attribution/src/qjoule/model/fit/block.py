@@ -260,3 +260,33 @@ def _drift_sigma_w(coefficients: F64, expected_w: F64) -> F64:
         _DRIFT_PRIOR_WEIGHT + _WAVES
     )
     return np.asarray(np.sqrt(variance))
+
+
+@dataclass(frozen=True)
+class RestDrift:
+    """Slow drift of a block's power; `rest_w` (zones, n) is the part that is power at rest.
+
+    That part is the share of power at rest in the mean power. The true owner of the drift is not
+    known: `variance_w2` (zones,) is the variance of its mean, as if all of it belonged to either
+    side.
+    """
+
+    rest_w: F64
+    variance_w2: F64
+
+
+def rest_drift(rows: Rows, drift_w: F64, fit: BlockFit) -> RestDrift:
+    count = len(rows.edge_w)
+    longest = int(np.bincount(rows.zone, minlength=1).max())
+    rest_w = np.zeros((count, longest))
+    variance = np.zeros(count)
+    for z in range(count):
+        in_zone = rows.zone == z
+        measured = in_zone & rows.known
+        if not measured.any():
+            continue
+        mean_w = float(rows.power_w[measured].mean())
+        share = float(np.clip(fit.value[z] / mean_w, 0.0, 1.0)) if mean_w > 0 else 0.0
+        rest_w[z, : int(in_zone.sum())] = share * drift_w[in_zone]
+        variance[z] = share * (1.0 - share) * float(drift_w[measured].mean()) ** 2
+    return RestDrift(rest_w.astype(np.float32).astype(np.float64), variance)

@@ -11,8 +11,8 @@ import numpy as np
 from qjoule.model.arrays import F64
 from qjoule.model.energy import I64, Bool
 from qjoule.model.features import FEATURES
+from qjoule.model.fit.merging import thinned
 from qjoule.model.fit.observed import Rows
-from qjoule.model.fit.rows import thinned
 
 _IDLE = "idle"
 #: Phases of known wake-ups. They run the kernel `integer` and share its factor, so the rate of

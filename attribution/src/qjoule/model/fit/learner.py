@@ -14,7 +14,7 @@ from qjoule.model.coefficients import THETA, Coefficients, IdleTable
 from qjoule.model.energy import I64, Bool, Series
 from qjoule.model.fit.averaged import Prior
 from qjoule.model.fit.beliefs import belief_of, sleeps_deep, with_long_tails
-from qjoule.model.fit.block import BlockFit, fit_block, with_unaided_error
+from qjoule.model.fit.block import BlockFit, fit_block, rest_drift, with_unaided_error
 from qjoule.model.fit.core_evidence import with_cores
 from qjoule.model.fit.earlier_blocks import (
     DecayedEvidence,
@@ -26,10 +26,10 @@ from qjoule.model.fit.earlier_blocks import (
     with_idle_evidence,
     with_wider_idle,
 )
-from qjoule.model.fit.merging import informative_rows
+from qjoule.model.fit.merging import informative_rows, settled_rows, spread_out
 from qjoule.model.fit.observed import Rows
 from qjoule.model.fit.remembered import Memory
-from qjoule.model.fit.rows import ClassOf, Source, itself, make_rows, settled, spread_out, thinned
+from qjoule.model.fit.rows import ClassOf, Source, itself, limited, make_rows
 from qjoule.model.fit.solo import alone_in
 from qjoule.model.fit.with_memory import BlockMemory
 from qjoule.model.per_core import CoreCounters
@@ -40,10 +40,6 @@ from qjoule.model.zones import left_out, zones
 #: Share of a block's evidence that is kept at the end of the next: a minute at blocks of 30 s.
 _KEEP = 0.7
 _KEEP_DRIFTED = 0.2
-#: Number of classes with a factor of their own, and the least share of all weight they need.
-_MAX_CLASSES = 64
-_MIN_SHARE = 1e-3
-_LIMITED_ROWS = 256  #: how many rows at a time are brought to these classes
 _UNTESTED = 2.0  #: factor on the model error without a calibration
 #: Fewer windows cannot separate power at rest from shared power. They are used only if a memory has
 #: evidence, or if nothing ran.
@@ -132,12 +128,12 @@ class Learner:
         rows, counters = make_rows(batches, source)
         packages = [zone.package for zone in domain_zones]
         prior = PowerModel.of(self.coefficients, domain, packages, counters=counters)
-        if not _known_everywhere(rows):
+        if not rows.known_everywhere:
             return self.last.get(domain)
-        class_rows = _limit_classes(rows, prior)
+        class_rows = limited(rows, prior.basis)
         if not weights.calibrated:
             class_rows = replace(class_rows, model_error=_UNTESTED * class_rows.model_error)
-        width, even = _settled_rows(class_rows, period_ns)
+        width, even = settled_rows(class_rows, period_ns)
         weights = self.coefficients.of(domain, counters=counters)
         memory = BlockMemory.of(self.memory, domain, domain_zones, counters=counters)
         rest = _KnownRest(self._idle_evidence_of(domain, memory), np.isfinite(prior.idle_w))
@@ -178,7 +174,7 @@ class Learner:
             end_ns = int(batches[-1].energy.boundaries_ns[-1])
             memory.learn(rows, fit, end_ns)
             self._remember_idle(memory, rows, fit, end_ns, contradicts)
-        drift = _drift(class_rows, spread_out(fit.drift_w, rows, class_rows), fit)
+        drift = rest_drift(class_rows, spread_out(fit.drift_w, rows, class_rows), fit)
         covariance = fit.covariance.copy()
         index = np.arange(len(domain_zones))
         covariance[index, index] += drift.variance_w2
@@ -289,77 +285,8 @@ class Learner:
         return earlier.of(classes) if earlier else DecayedEvidence.none(fixed, classes)
 
 
-def _known_everywhere(rows: Rows) -> bool:
-    """Whether each zone has a row of measured power."""
-    return all(rows.known[rows.zone == z].any() for z in range(len(rows.edge_w)))
-
-
-def _settled_rows(rows: Rows, period_ns: int) -> tuple[int, Rows]:
-    """How many rows are merged into one so that errors at their ends do not matter; the merged
-    rows."""
-    width = settled(rows, period_ns)
-    even = thinned(rows, width)
-    return (width, even) if _known_everywhere(even) else (1, rows)
-
-
 def _rounded_parameters(value: F64, count: int) -> tuple[F64, F64, F64]:
     """Idle power, shared power and theta, rounded to single precision so that the solver's last bit
     changes no nanojoule."""
     rounded = value.astype(np.float32).astype(np.float64)
     return rounded[:count], rounded[count : 2 * count], rounded[2 * count : 2 * count + len(THETA)]
-
-
-@dataclass(frozen=True)
-class _Drift:
-    """Slow drift of a block's power; `rest_w` (zones, n) is the part that is power at rest.
-
-    That part is the share of power at rest in the mean power. The true owner of the drift is not
-    known: `variance_w2` (zones,) is the variance of its mean, as if all of it belonged to either
-    side.
-    """
-
-    rest_w: F64
-    variance_w2: F64
-
-
-def _drift(rows: Rows, drift_w: F64, fit: BlockFit) -> _Drift:
-    count = len(rows.edge_w)
-    longest = int(np.bincount(rows.zone, minlength=1).max())
-    rest_w = np.zeros((count, longest))
-    variance = np.zeros(count)
-    for z in range(count):
-        in_zone = rows.zone == z
-        measured = in_zone & rows.known
-        if not measured.any():
-            continue
-        mean_w = float(rows.power_w[measured].mean())
-        share = float(np.clip(fit.value[z] / mean_w, 0.0, 1.0)) if mean_w > 0 else 0.0
-        rest_w[z, : int(in_zone.sum())] = share * drift_w[in_zone]
-        variance[z] = share * (1.0 - share) * float(drift_w[measured].mean()) ** 2
-    return _Drift(rest_w.astype(np.float32).astype(np.float64), variance)
-
-
-def _limit_classes(rows: Rows, prior: PowerModel) -> Rows:
-    """Rows in which only the heaviest classes have factors; all others are in the last column."""
-    weight = rows.features[:, :-1].sum(axis=0) @ prior.basis
-    total = float(weight.sum())
-    order = np.argsort(-weight, kind="stable")[:_MAX_CLASSES]
-    retained = np.sort(order[weight[order] > _MIN_SHARE * total])
-    is_other = np.ones(rows.features.shape[1], bool)
-    is_other[retained] = False
-    count, units = len(rows.power_w), rows.features.shape[2]
-    features, other_crowd = np.empty((count, len(retained) + 1, units)), np.empty(count)
-    for first in range(0, count, _LIMITED_ROWS):  # no second copy of all features
-        chunk = slice(first, first + _LIMITED_ROWS)
-        other_features = rows.features[chunk][:, is_other]
-        weights = other_features @ prior.basis
-        crowd_sum = (weights * rows.crowd[chunk][:, is_other]).sum(axis=1)
-        other_crowd[chunk] = crowd_sum / np.maximum(weights.sum(axis=1), 1e-30)
-        features[chunk, :-1] = rows.features[chunk][:, retained]
-        features[chunk, -1] = other_features.sum(axis=1)
-    return replace(
-        rows,
-        features=features,
-        crowd=np.column_stack([rows.crowd[:, retained], other_crowd]),
-        classes=rows.classes[retained],
-    )

@@ -2,7 +2,7 @@
 """Chooses which consecutive windows a learner merges into one row, such that the least information
 is lost.
 
-A row must last some counter periods, or errors at its ends would bias the fit (`rows.settled`). A
+A row must last some counter periods, or errors at its ends would bias the fit (`settled_rows`). A
 row is the mean of its windows, so differences among these are lost. If a statement runs alone for a
 moment and a row's end falls into that moment, both rows show a mixture. With parameters of
 covariance C, slopes x of the windows' power by them, and noise of standard error s, merging m
@@ -28,15 +28,65 @@ from qjoule.model.arrays import F64
 from qjoule.model.energy import I64, Bool
 from qjoule.model.fit.averaged import Prior
 from qjoule.model.fit.observed import Rows, above_idle, predict
-from qjoule.model.fit.rows import thinned
 from qjoule.model.fit.solo import noises_of
 
+#: Rows used for learning last this many periods of the counter, if there are this many such rows.
+_SETTLED_PERIODS, _LEAST_ROWS = 48, 64
 #: The shortest row consists of at most this many steps. Shorter windows are merged evenly first, so
 #: that a block of a million windows costs no more than one of a few thousand.
 _MOST_STEPS = 8
 #: Costs that differ by less than this share of the total count as equal. Otherwise the last bit of
 #: a matrix product, which depends on the machine, could change the choice.
 _EQUAL_COSTS = 1e-7
+
+
+def settled_rows(rows: Rows, period_ns: int) -> tuple[int, Rows]:
+    """How many rows are merged into one so that errors at their ends do not matter; the merged
+    rows."""
+    width = _settled_width(rows, period_ns)
+    even = thinned(rows, width)
+    return (width, even) if even.known_everywhere else (1, rows)
+
+
+def _settled_width(rows: Rows, period_ns: int) -> int:
+    """How many neighbours must be merged so that errors at a row's ends do not matter.
+
+    A counter shows the energy of up to one period ago, so the energy of what ran near a window's
+    ends may be counted in the neighbouring window. That is an error of the regressors, not of the
+    power. It biases coefficients towards zero and power at rest upwards ("regression dilution":
+    Fuller, Measurement Error Models, Wiley 1987). The bias depends on the error's size relative to
+    the variation of the loads, and it falls with the length of the rows. A short trace keeps enough
+    rows for a fit.
+    """
+    needed = -(-_SETTLED_PERIODS * period_ns // max(round(rows.step_s * 1e9), 1))
+    return int(np.clip(needed, 1, max(len(rows.power_w) // len(rows.edge_w) // _LEAST_ROWS, 1)))
+
+
+def thinned(rows: Rows, width: int) -> Rows:
+    """Replaces each `width` neighbours by their mean, which is unknown if one of them is unknown.
+
+    Rows left over at a zone's end are dropped.
+    """
+    if width < 2:
+        return rows
+    neighbours = np.concatenate(
+        [
+            in_zone[: len(in_zone) // width * width].reshape(-1, width)
+            for in_zone in (np.flatnonzero(rows.zone == z) for z in range(len(rows.edge_w)))
+        ]
+    )
+    return replace(
+        rows,
+        power_w=rows.power_w[neighbours].mean(axis=1),
+        known=rows.known[neighbours].all(axis=1),
+        zone=rows.zone[neighbours[:, 0]],
+        active=rows.active[neighbours].mean(axis=1),
+        crowd=rows.crowd[neighbours].mean(axis=1),
+        features=rows.features[neighbours].mean(axis=1),
+        effects=rows.effects[neighbours].mean(axis=1),
+        edge_w=rows.edge_w / width,
+        step_s=rows.step_s * width,
+    )
 
 
 def informative_rows(windows: Rows, even: Rows, width: int, belief: Prior) -> Rows:
@@ -170,3 +220,21 @@ def _root(covariance: F64) -> F64:
     scale = np.sqrt(np.maximum(np.diag(covariance), 1e-300))
     correlation = covariance / np.outer(scale, scale) + 1e-9 * np.eye(len(scale))
     return np.asarray(scale[:, None] * np.linalg.cholesky(correlation))
+
+
+def spread_out(values: F64, thin: Rows, rows: Rows) -> F64:
+    """Interpolates values of merged rows to all rows, between the middles of the merged ones."""
+    interpolated = np.zeros(len(rows.power_w))
+    for z in range(len(rows.edge_w)):
+        in_zone, thin_in_zone = np.flatnonzero(rows.zone == z), np.flatnonzero(thin.zone == z)
+        if len(thin_in_zone):
+            interpolated[in_zone] = np.interp(
+                _middles_s(rows, in_zone), _middles_s(thin, thin_in_zone), values[thin_in_zone]
+            )
+    return interpolated
+
+
+def _middles_s(rows: Rows, in_zone: I64) -> F64:
+    """Middles of consecutive rows, from the begin of the first."""
+    lengths_s = rows.lengths_s[in_zone]
+    return np.asarray(np.cumsum(lengths_s) - 0.5 * lengths_s)

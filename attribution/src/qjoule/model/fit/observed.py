@@ -56,6 +56,11 @@ class Rows:
     core_evidence: Callable[[F64], Evidence] | None = None
 
     @property
+    def known_everywhere(self) -> bool:
+        """Whether each zone has a row of measured power."""
+        return all(self.known[self.zone == z].any() for z in range(len(self.edge_w)))
+
+    @property
     def lengths_s(self) -> F64:
         """(n,) length of each row."""
         return self.step_s * np.broadcast_to(self.spans, self.power_w.shape)

@@ -19,6 +19,9 @@ from qjoule.model.zones import Part, Zone
 
 #: Number of classes that have their own column, before their weights are known.
 _MOST_CLASSES = 256
+#: Number of classes with a factor of their own, and the least share of all weight they need.
+_HEAVIEST, _LEAST_SHARE = 64, 1e-3
+_LIMITED_ROWS = 256  #: how many rows at a time are brought to these classes
 
 #: Power models that are linear in counters miss by a few per cent of the power above idle, more on
 #: some loads (McCullough et al., "Evaluating the effectiveness of model-based power
@@ -27,9 +30,6 @@ _MODEL_ERROR_COUNTERS, _MODEL_ERROR_TIME = 0.02, 0.08
 
 #: Windows that lost more than this share of their busy time are not used for learning.
 _MOST_LOST = 0.1
-
-#: Rows used for learning last this many periods of the counter, if there are this many such rows.
-_SETTLED_PERIODS, _LEAST_ROWS = 48, 64
 
 ClassOf = Callable[[I64], I64]
 
@@ -209,60 +209,30 @@ def _by_class(part: Part, classes: I64, class_of: ClassOf) -> tuple[F64, F64]:
     return sums.reshape(windows, size, len(FEATURES)), crowd.reshape(windows, size)
 
 
-def thinned(rows: Rows, width: int) -> Rows:
-    """Replaces each `width` neighbours by their mean, which is unknown if one of them is unknown.
+def limited(rows: Rows, basis: F64) -> Rows:
+    """Rows in which only the heaviest classes have a column; all others share the last one.
 
-    Rows left over at a zone's end are dropped.
+    `basis`: the weights of features.
     """
-    if width < 2:
-        return rows
-    neighbours = np.concatenate(
-        [
-            in_zone[: len(in_zone) // width * width].reshape(-1, width)
-            for in_zone in (np.flatnonzero(rows.zone == z) for z in range(len(rows.edge_w)))
-        ]
-    )
+    weight = rows.features[:, :-1].sum(axis=0) @ basis
+    total = float(weight.sum())
+    order = np.argsort(-weight, kind="stable")[:_HEAVIEST]
+    retained = np.sort(order[weight[order] > _LEAST_SHARE * total])
+    is_other = np.ones(rows.features.shape[1], bool)
+    is_other[retained] = False
+    count, units = len(rows.power_w), rows.features.shape[2]
+    features, other_crowd = np.empty((count, len(retained) + 1, units)), np.empty(count)
+    for first in range(0, count, _LIMITED_ROWS):  # no second copy of all features
+        chunk = slice(first, first + _LIMITED_ROWS)
+        other_features = rows.features[chunk][:, is_other]
+        weights = other_features @ basis
+        crowd_sum = (weights * rows.crowd[chunk][:, is_other]).sum(axis=1)
+        other_crowd[chunk] = crowd_sum / np.maximum(weights.sum(axis=1), 1e-30)
+        features[chunk, :-1] = rows.features[chunk][:, retained]
+        features[chunk, -1] = other_features.sum(axis=1)
     return replace(
         rows,
-        power_w=rows.power_w[neighbours].mean(axis=1),
-        known=rows.known[neighbours].all(axis=1),
-        zone=rows.zone[neighbours[:, 0]],
-        active=rows.active[neighbours].mean(axis=1),
-        crowd=rows.crowd[neighbours].mean(axis=1),
-        features=rows.features[neighbours].mean(axis=1),
-        effects=rows.effects[neighbours].mean(axis=1),
-        edge_w=rows.edge_w / width,
-        step_s=rows.step_s * width,
+        features=features,
+        crowd=np.column_stack([rows.crowd[:, retained], other_crowd]),
+        classes=rows.classes[retained],
     )
-
-
-def settled(rows: Rows, period_ns: int) -> int:
-    """How many neighbours must be merged so that errors at a row's ends do not matter.
-
-    A counter shows the energy of up to one period ago, so the energy of what ran near a window's
-    ends may be counted in the neighbouring window. That is an error of the regressors, not of the
-    power. It biases coefficients towards zero and power at rest upwards ("regression dilution":
-    Fuller, Measurement Error Models, Wiley 1987). The bias depends on the error's size relative to
-    the variation of the loads, and it falls with the length of the rows. A short trace keeps enough
-    rows for a fit.
-    """
-    needed = -(-_SETTLED_PERIODS * period_ns // max(round(rows.step_s * 1e9), 1))
-    return int(np.clip(needed, 1, max(len(rows.power_w) // len(rows.edge_w) // _LEAST_ROWS, 1)))
-
-
-def spread_out(values: F64, thin: Rows, rows: Rows) -> F64:
-    """Interpolates values of merged rows to all rows, between the middles of the merged ones."""
-    interpolated = np.zeros(len(rows.power_w))
-    for z in range(len(rows.edge_w)):
-        in_zone, thin_in_zone = np.flatnonzero(rows.zone == z), np.flatnonzero(thin.zone == z)
-        if len(thin_in_zone):
-            interpolated[in_zone] = np.interp(
-                _middles_s(rows, in_zone), _middles_s(thin, thin_in_zone), values[thin_in_zone]
-            )
-    return interpolated
-
-
-def _middles_s(rows: Rows, in_zone: I64) -> F64:
-    """Middles of consecutive rows, from the begin of the first."""
-    lengths_s = rows.lengths_s[in_zone]
-    return np.asarray(np.cumsum(lengths_s) - 0.5 * lengths_s)
