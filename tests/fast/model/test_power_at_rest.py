@@ -19,7 +19,7 @@ from model_cases import Case
 from power_cases import FACTORS, IDLE_W, Known, calibrated, known, with_energy
 from qjoule.engine.class_keys import ClassKeys
 from qjoule.engine.memory_adapter import MemoryAdapter
-from qjoule.model.arrays import EFFECTS, Entries, WindowBatch
+from qjoule.model.arrays import EFFECTS, LONG_TAILS_NS, Entries, WindowBatch
 from qjoule.model.batches import cut
 from qjoule.model.coefficients import Coefficients, PowerInterval
 from qjoule.model.features import FEATURES
@@ -35,6 +35,7 @@ from qjoule.model.power_model import PowerModel
 PACKAGE, MS = "package", 1_000_000
 LABELS = [GroupLabel("queries", (("fingerprint", f"{i:016x}"),), f"select {i}") for i in range(4)]
 NOW_S, HOUR_S = 1.7e9, 3600.0
+LONG_TAILS = [EFFECTS.index(f"package_tail_{ns // 1000}us") for ns in LONG_TAILS_NS]
 
 
 def learn(
@@ -204,6 +205,31 @@ def test_a_trace_corrects_what_it_alone_has_told() -> None:
 
 def rest_cells(case: Known) -> list[Cell]:
     return [cell for cell in learn(case)[1] if cell.domain == f"{PACKAGE}/rest"]
+
+
+def lingering(seed: int, tail_w: float) -> Known:
+    """A rest in which most sleeps end before the package has left its long tail."""
+    case = idling(seed)
+    batch, entries = case.batch, case.batch.entries
+    first = np.flatnonzero(np.diff(entries.window, prepend=-1))
+    windows = entries.window[first]
+    idle_ns = (np.diff(batch.energy.boundaries_ns) - batch.active_ns[:, 0])[windows]
+    tail_ns = idle_ns * np.random.default_rng(seed).uniform(0.6, 1.0, len(first))
+    effects = entries.effects.copy()
+    for column in LONG_TAILS:
+        effects[first, column] = tail_ns
+    energy_nj = batch.energy.energy_nj.copy()
+    energy_nj[0, windows] += np.rint(tail_w * tail_ns).astype(np.int64)
+    entries = replace(entries, effects=effects)
+    return replace(case, batch=replace(with_energy(case, energy_nj), entries=entries))
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("tail_w", [0.0, 6.0])
+def test_a_rest_of_short_sleeps_tells_power_at_rest_without_tails(seed: int, tail_w: float) -> None:
+    (cell,) = rest_cells(lingering(seed, tail_w))
+    value_w = float(cell.moment[0] / cell.fixed[0, 0])
+    assert abs(value_w - IDLE_W) < 3.0 * float(cell.fixed[0, 0]) ** -0.5 + 0.01 * IDLE_W
 
 
 def wavering(wave: float) -> Known:

@@ -47,6 +47,7 @@ _SHARED = (0.25, 0.15)
 #: Memory leaves self-refresh while any core is awake: 8 W of 46 were measured without a miss.
 _SHARED_DRAM = (0.05, 0.1)
 _IDLE = (0.5, 0.3)  #: of the least measured power: power at rest is between zero and all of it
+_IDLE_RESTING = (1.0, 0.3)  #: the same while the machine rests: long tails may be part of it
 #: Where neither a calibration nor a rest nor an earlier trace tells of the machine, windows of a
 #: load that never pauses hardly separate power at rest from shared power, so these priors decide
 #: both. There, intervals take shared power to be between zero and twice its mean (1 sigma): 56 %
@@ -112,12 +113,13 @@ def belief_of(
     earlier traces, or a rest. If nothing does, intervals have a prior of their own
     (`Prior.unaided`).
     """
-    context = _DomainContext(_levels(rows, prior.zones), dram, table, long_tails)
-    belief = _belief(prior, rows, weights, context, rests=rests)
+    levels = _levels(rows, prior.zones)
+    context = _DomainContext(levels, dram, table, long_tails or rests, rests)
+    belief = _belief(prior, rows, weights, context)
     if weights.calibrated or dram or rests or remembered:
         return belief
     context = replace(context, unaided=True)
-    return replace(belief, unaided=_belief(prior, rows, weights, context, rests=False))
+    return replace(belief, unaided=_belief(prior, rows, weights, context))
 
 
 def sleeps_deep(table: IdleTable | None) -> bool:
@@ -133,11 +135,9 @@ def with_long_tails(belief: Prior, rows: Rows, zones: int) -> Prior:
     return belief.with_independent(index, belief.mean[index], np.full(len(index), sigma_w**-2.0))
 
 
-def _belief(
-    prior: PowerModel, rows: Rows, weights: Weights, context: _DomainContext, *, rests: bool
-) -> Prior:
+def _belief(prior: PowerModel, rows: Rows, weights: Weights, context: _DomainContext) -> Prior:
     levels, table = context.levels, context.table
-    idle, idle_var = _idle(prior, levels.least_w)
+    idle, idle_var = _idle(prior, levels.least_w, _IDLE_RESTING if context.rests else _IDLE)
     shared, shared_var = _shared(prior, levels.awake_w, context, weak=not weights.calibrated)
     theta, theta_cov = _theta(prior, rows, weights, context)
     covariance = np.zeros((prior.fixed, prior.fixed))
@@ -145,7 +145,7 @@ def _belief(
     covariance[power_index, power_index] = np.concatenate([idle_var, shared_var])
     covariance[2 * prior.zones :, 2 * prior.zones :] = theta_cov
     belief = Prior(np.concatenate([idle, shared, theta]), _inverse(covariance), prior.spread)
-    separable = weights.calibrated or context.long_tails or rests
+    separable = weights.calibrated or context.long_tails
     if separable or context.dram or not sleeps_deep(table):
         return belief
     long_index = 2 * prior.zones + np.array(_LONG_TAILS)
@@ -173,13 +173,15 @@ def _inverse(covariance: F64) -> F64:
 
 @dataclass(frozen=True)
 class _DomainContext:
-    """The zones' power; whether the domain is DRAM; the machine's idle states; whether it is
-    `Prior.unaided` that is asked for."""
+    """The zones' power; whether the domain is DRAM; the machine's idle states; whether windows tell
+    long tails, and whether they show a machine at rest; whether it is `Prior.unaided` that is asked
+    for."""
 
     levels: _Levels
     dram: bool
     table: IdleTable | None
     long_tails: bool
+    rests: bool
     unaided: bool = False
 
     @property
@@ -208,11 +210,11 @@ def _levels(rows: Rows, zones: int) -> _Levels:
     return _Levels(mean, least_w, awake)
 
 
-def _idle(prior: PowerModel, least_w: F64) -> tuple[F64, F64]:
+def _idle(prior: PowerModel, least_w: F64, of_least: tuple[float, float]) -> tuple[F64, F64]:
     unknown = np.isnan(prior.idle_w)
-    value = np.where(unknown, _IDLE[0] * least_w, prior.idle_w)
+    value = np.where(unknown, of_least[0] * least_w, prior.idle_w)
     variance = np.diag(prior.covariance)[: prior.zones]
-    return value, np.where(unknown, (_IDLE[1] * least_w) ** 2, np.maximum(variance, 1e-12))
+    return value, np.where(unknown, (of_least[1] * least_w) ** 2, np.maximum(variance, 1e-12))
 
 
 def _shared(
