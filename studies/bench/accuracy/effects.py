@@ -11,6 +11,7 @@ from dataclasses import dataclass, fields, replace
 
 import numpy as np
 from studies.bench.accuracy.activity import Activity
+from studies.bench.accuracy.gaps import Tail
 from studies.bench.accuracy.hidden_kinds import Hidden
 from studies.bench.accuracy.limits import (
     Licence,
@@ -38,24 +39,6 @@ LONGEST_TAIL_NS = 1_000_000
 TICKS_NS = (1_000_000, 4_000_000, 10_000_000)
 GOVERNORS = ("ladder", "predicting")
 UNCORE_FORMS = ("mean", "max", "stepped")
-
-
-@dataclass(frozen=True)
-class Tail:
-    """What a package or a core draws after its last thread went to sleep.
-
-    Step k lasts until `until_ns[k]` after that, at `share[k]` of the shared power (package) or of
-    the core's clock power (core). Waking costs `wake_nj` from the deepest state and a tenth of it
-    from others, drawn over `wake_ns`. `governor` "predicting": after sleeps that were long on
-    average, the deepest state is entered at once.
-    """
-
-    until_ns: tuple[int, ...]
-    share: tuple[float, ...]
-    wake_nj: float
-    wake_ns: int
-    governor: str = "ladder"
-    tick_ns: int = 0
 
 
 @dataclass(frozen=True)

@@ -90,23 +90,35 @@ class Charges:
 
 
 @dataclass(frozen=True)
-class Governed:
-    """A tail in the form that `tail_charges` needs; `quantity` names its column in `Charges`."""
+class Tail:
+    """What a package or a core draws after its last thread went to sleep.
+
+    Step k lasts until `until_ns[k]` after that, at `share[k]` of the shared power (package) or of
+    the core's clock power (core). Waking costs `wake_nj` from the deepest state and a tenth of it
+    from others, drawn over `wake_ns`. `governor` "predicting": after sleeps that were long on
+    average, the deepest state is entered at once.
+    """
 
     until_ns: tuple[int, ...]
     share: tuple[float, ...]
     wake_nj: float
     wake_ns: int
-    predicting: bool
-    quantity: str
+    governor: str = "ladder"
     tick_ns: int = 0
 
 
-def tail_charges(sleeps: Sleeps, tail: Governed, end_ns: int) -> list[Charges]:
-    """The tail after each sleep began, and the energy of each wake-up."""
+def tail_charges(sleeps: Sleeps, tail: Tail, quantity: str, end_ns: int) -> list[Charges]:
+    """The tail after each sleep began, and the energy of each wake-up.
+
+    `quantity`: what the tail has a share of, as a column of `Charges`.
+    """
     length = sleeps.end_ns - sleeps.begin_ns
     deepest = tail.until_ns[-1]
-    direct = _predicted(length) >= deepest if tail.predicting else np.zeros(len(length), bool)
+    direct = (
+        _predicted(length) >= deepest
+        if tail.governor == "predicting"
+        else np.zeros(len(length), bool)
+    )
     charges: list[Charges] = []
     before: I64 | int = 0
     for until, share in zip(_until(sleeps, tail), tail.share, strict=True):
@@ -116,7 +128,7 @@ def tail_charges(sleeps: Sleeps, tail: Governed, end_ns: int) -> list[Charges]:
         t0 = sleeps.begin_ns + before
         t1 = np.minimum(sleeps.begin_ns + last, sleeps.end_ns)
         has_sleeper = sleeps.sleeper >= 0
-        power = {tail.quantity: np.full(int(has_sleeper.sum()), share)}
+        power = {quantity: np.full(int(has_sleeper.sum()), share)}
         charges.append(
             Charges.of(sleeps.sleeper[has_sleeper], t0[has_sleeper], t1[has_sleeper], **power)
         )
@@ -127,12 +139,12 @@ def tail_charges(sleeps: Sleeps, tail: Governed, end_ns: int) -> list[Charges]:
     deep = (length > deepest) | direct
     energy_nj = tail.wake_nj * np.where(deep, 1.0, SHALLOW)[woken]
     watts = energy_nj / np.maximum(t1 - t0, 1)
-    where = "package_w" if tail.quantity == "shared" else "core_w"
+    where = "package_w" if quantity == "shared" else "core_w"
     charges.append(Charges.of(sleeps.waker[woken], t0, t1, **{where: watts}))
     return charges
 
 
-def _until(sleeps: Sleeps, tail: Governed) -> list[I64]:
+def _until(sleeps: Sleeps, tail: Tail) -> list[I64]:
     """(n,) the end of each step after each sleep's begin.
 
     Where a deeper state waits for the timer, a step ends at the tick before its end.

@@ -12,8 +12,8 @@ from functools import cached_property
 
 import numpy as np
 from studies.bench.accuracy.activity import Cells, Setting, spread
-from studies.bench.accuracy.effects import Effects, Tail, Uncore
-from studies.bench.accuracy.gaps import Charges, Governed, sleeps, tail_charges
+from studies.bench.accuracy.effects import Effects, Uncore
+from studies.bench.accuracy.gaps import Charges, sleeps, tail_charges
 from studies.bench.accuracy.machine import GRID_NS, Climate, heat
 from studies.bench.accuracy.recording import F64, I64
 
@@ -79,13 +79,11 @@ class Sweep:
         t0, t1, every = setting.t0_ns, setting.t1_ns, np.arange(len(self._core))
         if effects.package_tail is not None:
             gaps = sleeps(t0, t1, every, setting.span_ns)
-            tail = _governed(effects.package_tail, "shared")
-            charges += tail_charges(gaps, tail, setting.span_ns[1])
+            charges += tail_charges(gaps, effects.package_tail, "shared", setting.span_ns[1])
         if effects.core_tail is not None:
-            tail = _governed(effects.core_tail, "clock")
             for core in np.unique(self._core):
                 gaps = sleeps(t0, t1, np.flatnonzero(self._core == core), setting.span_ns)
-                charges += tail_charges(gaps, tail, setting.span_ns[1])
+                charges += tail_charges(gaps, effects.core_tail, "clock", setting.span_ns[1])
         if effects.hidden is not None:
             charges += effects.hidden.charges(setting)
         return charges
@@ -298,15 +296,3 @@ class _Kind:
     rate: F64 | float = 1.0
     pace: F64 | float = 1.0
     energy: F64 | float = 1.0
-
-
-def _governed(tail: Tail, quantity: str) -> Governed:
-    return Governed(
-        tail.until_ns,
-        tail.share,
-        tail.wake_nj,
-        tail.wake_ns,
-        tail.governor == "predicting",
-        quantity,
-        tail.tick_ns,
-    )
