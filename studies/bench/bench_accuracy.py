@@ -38,9 +38,9 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests/support")]
 
 from studies.bench.accuracy import family_report, goals, power_fit, report  # noqa: E402
-from studies.bench.accuracy.harness import METHODS, CaseResult, Wanted, mapped, run_all  # noqa: E402
+from studies.bench.accuracy.harness import METHODS, Wanted, mapped, run_all  # noqa: E402
 from studies.bench.accuracy.history import NotResults, load, run_machine, save  # noqa: E402
-from studies.bench.accuracy.outcomes import FAMILIES, full_name  # noqa: E402
+from studies.bench.accuracy.outcomes import FAMILIES, CaseResult, full_name  # noqa: E402
 from studies.bench.accuracy.plans import SCENARIOS  # noqa: E402
 from studies.bench.accuracy.real_traces import SCENARIO, a_schedule, shortened  # noqa: E402
 

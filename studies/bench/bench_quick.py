@@ -29,7 +29,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests/support")]
 
 import numpy as np  # noqa: E402
-from studies.bench.accuracy.harness import attribute, calibrated  # noqa: E402
+from studies.bench.accuracy.engine_run import attribute, calibrated  # noqa: E402
 from studies.bench.accuracy.outcomes import own_outcome  # noqa: E402
 from studies.bench.accuracy.quick_run import own_groups, quick_calibrate  # noqa: E402
 from studies.bench.accuracy.recording import Case  # noqa: E402

@@ -20,8 +20,9 @@ from zlib import crc32
 
 import numpy as np
 from studies.bench.accuracy import mixes
-from studies.bench.accuracy.harness import BOOTED_S, CONDITIONS, attribute, result_of
-from studies.bench.accuracy.harness import remembering as remembered
+from studies.bench.accuracy.engine_run import BOOTED_S, CONDITIONS, attribute
+from studies.bench.accuracy.engine_run import remembering as remembered
+from studies.bench.accuracy.harness import result_of
 from studies.bench.accuracy.machine import Topology, another_day, draw_machine
 from studies.bench.accuracy.outcomes import (
     FAMILIES,

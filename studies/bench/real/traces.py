@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from studies.bench.accuracy.harness import windows_of
+from studies.bench.accuracy.engine_run import windows_of
 from studies.bench.accuracy.history import attributed
 from studies.bench.accuracy.recording import F64, I64, Case, Group, Recording, Truth
 from studies.bench.real.pairs import Pair, Platform

@@ -14,7 +14,9 @@ from typing import Any
 import numpy as np
 import pytest
 from studies.bench.accuracy import harness
-from studies.bench.accuracy.harness import NotConserved, Wanted, run_case
+from studies.bench.accuracy.engine_run import NotConserved, attribute
+from studies.bench.accuracy.harness import Wanted, run_case
+from studies.bench.accuracy.outcomes import shapes as query_shapes
 from studies.bench.accuracy.recording import Case
 from studies.bench.accuracy.scenarios import make_case
 
@@ -38,7 +40,7 @@ def test_qjoule_runs_all_ways_and_twice() -> None:
     by_name = {outcome.method: outcome for outcome in result.outcomes}
     assert list(by_name) == [*harness.OWN, "cycles"]
     assert result.repeats is True
-    shapes = int(harness.shapes(case(0)).sum())
+    shapes = int(query_shapes(case(0)).sum())
     for name in harness.OWN:
         outcome = by_name[name]
         assert outcome.intervals["package"] == len(outcome.widths["package"]) == shapes
@@ -61,9 +63,9 @@ def test_a_ledger_that_invents_energy_stops_the_run(monkeypatch: pytest.MonkeyPa
         ledger.domains["package"].energy_nj[0] += 1
         return ledger
 
-    monkeypatch.setattr("studies.bench.accuracy.harness.divided", inflated)
+    monkeypatch.setattr("studies.bench.accuracy.engine_run.divided", inflated)
     with pytest.raises(NotConserved):
-        harness.attribute(case(0).recording, Coefficients(), refit=False)
+        attribute(case(0).recording, Coefficients(), refit=False)
 
 
 BENCH = Path(__file__).parents[2] / "bench" / "bench_accuracy.py"

@@ -20,14 +20,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from studies.bench.accuracy.harness import (
-    attribute,
-    calibrated,
-    meta_of,
-    phases_and_windows,
-    shape_error,
-)
+from studies.bench.accuracy.engine_run import attribute, calibrated, meta_of, phases_and_windows
 from studies.bench.accuracy.machine import Topology
+from studies.bench.accuracy.outcomes import shape_error
 from studies.bench.accuracy.quick_run import cpu_info, own_groups, quick_calibrate
 from studies.bench.accuracy.recording import Case
 from studies.bench.accuracy.scenarios import make_case
