@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -200,21 +201,11 @@ def changed_hardware(seed: int, minutes: float) -> Prepared:
     return replace(history, machine=now), cells, replace(day, when_s=NOW_S + DAY_S)
 
 
-def at_clocks(seed: int, minutes: float, clock: float | None) -> Prepared:
+def after_clock(seed: int, minutes: float, clock: float | None) -> Prepared:
     """Six statements at turbo, after a minute at rest and some minutes of load at this clock."""
     history = History.draw(seed, shapes=6)
     days = [Day((), 60.0, NOW_S, idle=True), Day((), 60.0 * minutes, NOW_S + 300.0, clock=clock)]
     return history, after(history, days), Day((), 30.0, NOW_S + 3_600.0)
-
-
-def same_clock(seed: int, minutes: float) -> Prepared:
-    """The operating point of today."""
-    return at_clocks(seed, minutes, None)
-
-
-def other_clock(seed: int, minutes: float) -> Prepared:
-    """An operating point that today's windows do not have: a fifth of the clock's range."""
-    return at_clocks(seed, minutes, 0.2)
 
 
 SCENES: dict[str, Callable[[int, float], Prepared]] = {
@@ -222,8 +213,8 @@ SCENES: dict[str, Callable[[int, float], Prepared]] = {
     "after ordinary load": ordinary,
     "a plan changed": changed_plan,
     "hardware changed": changed_hardware,
-    "rest and load at today's clock": same_clock,
-    "rest and load at another clock": other_clock,
+    "rest and load at today's clock": partial(after_clock, clock=None),
+    "rest and load at another clock": partial(after_clock, clock=0.2),
 }
 
 

@@ -92,7 +92,8 @@ class Effects:
       drawn for each shape within 1 +- this.
     - `prefetching`: a share of the misses, by shape, is not counted.
     - `small`: some cores are of a smaller kind.
-    - `licence`, `throttle`: lower the clock of one core, or of all. `pulse`: of power at rest.
+    - `licence` lowers the clock of single cores, `throttle` that of all.
+    - `pulse`: firmware draws power once in a period.
     - `idle_states`: (target residency, exit latency) in ns, as the kernel shows them; none: it
       shows no table, as in a virtual machine.
     """

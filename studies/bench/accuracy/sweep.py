@@ -14,6 +14,7 @@ import numpy as np
 from studies.bench.accuracy.activity import Cells, Setting, spread
 from studies.bench.accuracy.effects import Effects, Uncore
 from studies.bench.accuracy.gaps import Charges, sleeps, tail_charges
+from studies.bench.accuracy.limits import Throttle
 from studies.bench.accuracy.machine import GRID_NS, Climate, heat
 from studies.bench.accuracy.recording import F64, I64
 
@@ -192,7 +193,7 @@ class Sweep:
         if (licence := self._effects.licence) is not None:
             turbo = turbo * np.where(licence.held(cells, self._setting), licence.pace, 1.0)
         if (throttle := self._effects.throttle) is not None and not throttle.duty:
-            turbo = turbo * self._throttled()
+            turbo = turbo * self._throttled(throttle)
         if self._climate.limit_ghz is None:
             return turbo
         first = self._setting.package * self._machine.topology.cores_per_package
@@ -203,15 +204,14 @@ class Sweep:
     def _duty(self) -> F64 | float:
         """Share of the clocks that reach the core of every cell."""
         throttle = self._effects.throttle
-        return self._throttled() if throttle is not None and throttle.duty else 1.0
+        return self._throttled(throttle) if throttle is not None and throttle.duty else 1.0
 
-    def _throttled(self) -> F64:
+    def _throttled(self, throttle: Throttle) -> F64:
         """What throttling leaves of the clock of every cell."""
-        assert self._effects.throttle is not None
         cores, steps = len(self.cells.core_threads), int(self._step[-1]) + 1
         busy_ns = np.bincount(self._step, self.cells.busy_cores * self._dt_ns, steps)
         spent_ns = np.bincount(self._step, self._dt_ns, steps)
-        paces = self._effects.throttle.paces(busy_ns / np.maximum(spent_ns, 1.0) / cores)
+        paces = throttle.paces(busy_ns / np.maximum(spent_ns, 1.0) / cores)
         return np.asarray(paces[self._step[self.cells.interval]])
 
     def _shared(self, pace: F64, misses: F64) -> F64:

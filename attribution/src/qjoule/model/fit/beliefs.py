@@ -47,7 +47,7 @@ _SHARED = (0.25, 0.15)
 #: Memory leaves self-refresh while any core is awake: 8 W of 46 were measured without a miss.
 _SHARED_DRAM = (0.05, 0.1)
 _IDLE = (0.5, 0.3)  #: of the least measured power: power at rest is between zero and all of it
-_IDLE_RESTING = (1.0, 0.3)  #: the same while the machine rests: long tails may be part of it
+_IDLE_RESTING = (1.0, 0.3)  #: the same while the machine rests: what is not may be long tails
 #: Where neither a calibration nor a rest nor an earlier trace tells of the machine, windows of a
 #: load that never pauses hardly separate power at rest from shared power, so these priors decide
 #: both. There, intervals take shared power to be between zero and twice its mean (1 sigma): 56 %

@@ -276,6 +276,7 @@ class RestDrift:
 
 
 def rest_drift(rows: Rows, drift_w: F64, fit: BlockFit) -> RestDrift:
+    """Divides the drift `drift_w` (n,) of all rows, of which `fit` has the power at rest."""
     count = len(rows.edge_w)
     longest = int(np.bincount(rows.zone, minlength=1).max())
     rest_w = np.zeros((count, longest))
